@@ -1,0 +1,60 @@
+# The commands of this repository. `make` lists them; CI runs `make test`.
+# Needs python3 (3.11 or newer) with venv, make and git. Everything else goes into .venv.
+
+PYTHON ?= python3
+BIN := .venv/bin
+READY := .venv/.ready
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test lint bench coverage clean
+
+help: ## List these targets
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/\1|\2/' | while IFS='|' read -r name text; do printf '  make %-10s %s\n' "$$name" "$$text"; done
+
+$(READY): pyproject.toml constraints.txt
+	@echo "==> setup: .venv with the versions of constraints.txt"
+	@$(PYTHON) -c 'import sys; sys.exit("oncemq needs Python 3.11 or newer; try: make PYTHON=python3.11 setup" if sys.version_info < (3, 11) else 0)'
+	@$(PYTHON) -m venv --clear .venv
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[test,lint]"
+	@touch $@
+
+setup: $(READY) ## Make .venv and install everything the other targets need
+	@echo "==> ready: . .venv/bin/activate, or $(BIN)/oncemq --help"
+
+demo: $(READY) ## Kill a broker in the middle of its work and count the messages
+	@$(BIN)/oncemq demo
+
+test: lint ## What CI runs: lint, then unit tests, then real processes
+	@echo "==> tests: rules and machines"
+	@$(BIN)/python -m pytest -q -m "not real"
+	@echo "==> tests: real processes"
+	@$(BIN)/python -m pytest -q -m real
+	@echo "==> all green"
+
+lint: $(READY) ## ruff (rules and format) and mypy --strict
+	@echo "==> lint: ruff"
+	@$(BIN)/ruff check --quiet .
+	@$(BIN)/ruff format --quiet --check .
+	@echo "==> lint: mypy"
+	@$(BIN)/mypy --no-error-summary
+
+bench: $(READY) ## A short tour of `oncemq bench`
+	@echo "==> bench: put"
+	@$(BIN)/oncemq bench put
+	@echo "==> bench: put, 1 KiB values"
+	@$(BIN)/oncemq bench put --size 1024
+	@echo "==> bench: get"
+	@$(BIN)/oncemq bench get
+	@echo "==> bench: restart"
+	@$(BIN)/oncemq bench restart
+
+coverage: $(READY) ## Prove docs/coverage.md: run exactly the tests it names, feature by feature
+	@echo "==> coverage: the page names tests that exist"
+	@$(BIN)/python -m pytest -q tests/tidy/test_coverage_page.py
+	@echo "==> coverage: those tests pass"
+	@$(BIN)/python -m pytest -q $$(grep -oE 'tests/[A-Za-z0-9_/]+\.py::[A-Za-z0-9_:]+' docs/coverage.md | sort -u)
+
+clean: ## Remove .venv, caches and builds
+	@rm -rf .venv build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
+	@echo "==> clean"

@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The broker's end of the wire: a ROUTER socket, and nothing that waits for a single peer.
+
+May not: decide anything, block on a slow peer, or trust a routing id a peer chose for itself.
+The idea: an address is one byte that says whether the peer is a plain REQ socket (its packets come behind an empty frame, and
+so must the answers), then ZeroMQ's routing id.
+Next: adapters/zmq_link.py for the other end, engine/loop.py for whoever drains this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import zmq
+
+from oncemq.errors import UsageError
+from oncemq.limits import BLOCK_BYTES_MAX, MIB, NETWORK_BACKLOG_PACKETS
+from oncemq.ports import Frames
+
+_PLAIN, _DELIMITED = b"\0", b"\1"
+
+
+class ZmqNetwork:
+    def __init__(self, address: str) -> None:
+        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        self._socket = self._context.socket(zmq.ROUTER)
+        self._set_options()
+        try:
+            self._socket.bind(address)
+        except zmq.ZMQError as problem:
+            self._socket.close()
+            self._context.term()
+            raise UsageError(f"cannot listen at {address!r} ({problem}): is another broker running there?") from problem
+        self.address = self._socket.getsockopt_string(zmq.LAST_ENDPOINT)
+        self._poller = zmq.Poller()
+        self._poller.register(self._socket, zmq.POLLIN)
+        self.dropped = 0
+
+    def _set_options(self) -> None:
+        socket = self._socket
+        socket.setsockopt(zmq.LINGER, 1_000)  # The last answers of a clean stop may still leave.
+        socket.setsockopt(zmq.ROUTER_MANDATORY, 1)  # An answer nobody can get is an error here, not silence.
+        socket.setsockopt(zmq.MAXMSGSIZE, BLOCK_BYTES_MAX + MIB)  # Larger frames end the connection unread.
+        socket.setsockopt(zmq.SNDHWM, NETWORK_BACKLOG_PACKETS)
+        socket.setsockopt(zmq.RCVHWM, NETWORK_BACKLOG_PACKETS)
+        socket.setsockopt(zmq.HANDSHAKE_IVL, 5_000)  # A peer that only connects must not hold a place for long.
+        socket.setsockopt(zmq.HEARTBEAT_IVL, 5_000)
+        socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, 15_000)
+        socket.setsockopt(zmq.IPV6, 1)
+
+    def wait(self, timeout_ms: int) -> bool:
+        return bool(self._poller.poll(timeout_ms))
+
+    def receive(self) -> tuple[bytes, Frames] | None:
+        while True:
+            try:
+                identity, *frames = self._socket.recv_multipart(zmq.DONTWAIT)
+            except zmq.Again:
+                return None
+            if identity[:1] != b"\0":  # Chosen by the peer: it could be somebody else's.
+                self.dropped += 1
+                continue
+            if frames and not frames[0]:
+                return _DELIMITED + identity, frames[1:]
+            return _PLAIN + identity, frames
+
+    def send(self, address: bytes, frames: Sequence[bytes | bytearray | memoryview]) -> bool:
+        envelope = [address[1:]] if address[:1] == _PLAIN else [address[1:], b""]
+        try:
+            self._socket.send_multipart([*envelope, *frames], zmq.DONTWAIT)
+        except zmq.ZMQError as problem:
+            if problem.errno not in {zmq.EHOSTUNREACH, zmq.EAGAIN}:
+                raise
+            self.dropped += 1  # Gone, or too slow to be waited for: it will ask again.
+            return False
+        return True
+
+    def close(self) -> None:
+        self._socket.close()
+        self._context.term()

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Administration through a client: topics, subscriptions, clients, statistics, shutdown.
+
+May not: consume anything.
+Next: core/commands.py for the broker's side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from oncemq.client.session import Session
+from oncemq.core import packets as p
+from oncemq.core.packets import Packet
+from oncemq.errors import invariant
+from oncemq.model.names import check_topic
+from oncemq.model.retention import retention_text
+
+Answer = TypeVar("Answer", bound=Packet)
+
+
+class Admin:
+    """What `client.admin` offers."""
+
+    def __init__(self, session: Session, next_command: Callable[[], int]) -> None:
+        self._session = session
+        self._next_command = next_command
+
+    def topics(self, topic: str = "") -> list[p.TopicInfo]:
+        return list(self._look(p.ListTopics(topic), p.Topics).topics)
+
+    def create_topic(self, topic: str, *, retain: str = "", limit: str = "") -> p.TopicInfo:
+        """Create a topic that lives until it is deleted. `retain` and `limit`: "forever", "7d", "10GiB"."""
+        self._session.ensure()
+        wanted = [retention_text(text) if text else "" for text in (retain, limit)]
+        packet = p.CreateTopic(self._session.id, self._next_command(), check_topic(topic), *wanted)
+        return self._carry_out(packet, p.TopicDone).info
+
+    def delete_topic(self, topic: str) -> None:
+        """Delete a topic with its messages and subscriptions."""
+        self._session.ensure()
+        self._carry_out(p.DeleteTopic(self._session.id, self._next_command(), check_topic(topic)), p.CommandDone)
+
+    def subscriptions(self, topic: str = "") -> list[p.SubscriptionRow]:
+        return list(self._look(p.ListSubscriptions(topic), p.Subscriptions).subscriptions)
+
+    def delete_subscription(self, subscription_id: int) -> None:
+        self._session.ensure()
+        packet = p.DeleteSubscription(self._session.id, self._next_command(), subscription_id)
+        self._carry_out(packet, p.CommandDone)
+
+    def clients(self) -> list[p.ClientRow]:
+        return list(self._look(p.ListClients(), p.Clients).clients)
+
+    def forget_client(self, client: str) -> None:
+        """Make the broker forget a client with its subscriptions and its put streams."""
+        self._session.ensure()
+        self._carry_out(p.ForgetClient(self._session.id, self._next_command(), client), p.CommandDone)
+
+    def stats(self) -> p.StatsDone:
+        return self._look(p.Stats(), p.StatsDone)
+
+    def shutdown(self) -> None:
+        """Stop the broker as it runs now; a restarted one is not meant."""
+        self._look(p.Shutdown(self.stats().start_id), p.ShutdownDone)
+
+    def _carry_out(self, packet: Packet, kind: type[Answer]) -> Answer:
+        return self._typed(self._session.ask(packet), kind)
+
+    def _look(self, packet: Packet, kind: type[Answer]) -> Answer:
+        return self._typed(self._session.exchange(packet), kind)
+
+    @staticmethod
+    def _typed(reply: Packet, kind: type[Answer]) -> Answer:
+        invariant(isinstance(reply, kind), "the broker answered with another packet", got=type(reply).__name__)
+        return reply  # type: ignore[return-value]

@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Cutting many values into blocks at full speed: no Python loop per message where none is needed.
+
+May not: hold more than one block of the values at a time, or accept a value that put() would refuse.
+The idea: take a thousand values, check types and sizes with C loops; only a chunk that is too large is looked at one by one.
+Next: core/publisher.py for what a block is.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+
+from oncemq.core.publisher import OpenBlock
+from oncemq.errors import MessageTooLarge, UsageError
+from oncemq.limits import BLOCK_CUT_BYTES, BLOCK_CUT_MESSAGES, KEY_BYTES_MAX, VALUE_BYTES_MAX
+
+
+def as_bytes(value: object) -> bytes:
+    """Accept bytes-like values only: guessing an encoding would change what is stored."""
+    if isinstance(value, bytes | bytearray | memoryview):
+        return bytes(value)
+    raise UsageError(f"a value must be bytes, not {type(value).__name__}: encode it first, for example text.encode()")
+
+
+def blocks_of(
+    topics: tuple[str, ...],
+    values: Iterable[bytes],
+    keys: list[bytes | None] | None,
+    *,
+    strict: bool,
+    wall_us: Callable[[], int],
+) -> Iterator[OpenBlock]:
+    """Yield full blocks of these values, in order."""
+    source = iter(values)
+    taken = 0
+    while chunk := _checked(list(islice(source, BLOCK_CUT_MESSAGES))):
+        for first, end in _pieces(chunk):
+            piece_keys = None if keys is None else keys[taken + first : taken + end]
+            yield _filled(OpenBlock(topics, strict=strict), chunk[first:end], piece_keys, wall_us())
+        taken += len(chunk)
+
+
+def _checked(chunk: list[bytes]) -> list[bytes]:
+    if set(map(type, chunk)) - {bytes}:
+        chunk = list(map(as_bytes, chunk))
+    largest = max(map(len, chunk), default=0)
+    if largest > VALUE_BYTES_MAX:
+        raise MessageTooLarge("value", largest, VALUE_BYTES_MAX)
+    return chunk
+
+
+def _pieces(chunk: list[bytes]) -> list[tuple[int, int]]:
+    """Where to cut a chunk so that no block is over the cutting size by more than its last value."""
+    if sum(map(len, chunk)) <= BLOCK_CUT_BYTES:
+        return [(0, len(chunk))]
+    cuts, size = [0], 0
+    for index, value in enumerate(chunk):
+        if size and size + len(value) > BLOCK_CUT_BYTES:
+            cuts.append(index)
+            size = 0
+        size += len(value)
+    return list(zip(cuts, [*cuts[1:], len(chunk)], strict=True))
+
+
+def _filled(block: OpenBlock, values: list[bytes], keys: list[bytes | None] | None, time_us: int) -> OpenBlock:
+    largest_key = max((len(key) for key in keys or () if key is not None), default=0)
+    if largest_key > KEY_BYTES_MAX:
+        raise MessageTooLarge("key", largest_key, KEY_BYTES_MAX)
+    block.values = values
+    block.times_us = array("q", [time_us]) * len(values)
+    block.keys = keys
+    return block

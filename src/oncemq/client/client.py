@@ -1,0 +1,396 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The blocking client: put, get, subscribe, unsubscribe, exactly once. `oncemq.connect(...)` makes one.
+
+May not: hold a rule or start a thread. The caller's thread sends and polls; between two calls nothing happens.
+The idea: three runners share one session: Puts (outbox and window), Gets (slots and prefetch), Admin (everything else).
+A Client belongs to one thread at a time.
+Next: client/puts.py, client/gets.py, client/admin.py.
+"""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
+from types import TracebackType
+from typing import Literal, Self, TypeVar, overload
+
+import msgspec
+
+from oncemq.client.admin import Admin
+from oncemq.client.bulk import as_bytes
+from oncemq.client.gets import Gets
+from oncemq.client.puts import Puts
+from oncemq.client.reader import read_range
+from oncemq.client.session import Session
+from oncemq.core.packets import (
+    CommandDone,
+    Goodbye,
+    Packet,
+    Subscribe,
+    SubscribeDone,
+    SubscriptionInfo,
+    TopicInfo,
+    Unsubscribe,
+    Welcome,
+)
+from oncemq.core.publisher import OpenBlock
+from oncemq.core.topics import AUTHORITIES, UNDECIDED
+from oncemq.errors import (
+    AlreadySubscribed,
+    BrokerUnreachable,
+    ClientClosed,
+    OnceMQError,
+    PutPending,
+    Refused,
+    UsageError,
+    invariant,
+)
+from oncemq.limits import CLOSE_TIMEOUT_MS
+from oncemq.model.message import Headers, Message, Receipt, Receipts
+from oncemq.model.names import check_topic
+
+log = logging.getLogger("oncemq.client")
+Answer = TypeVar("Answer", bound=Packet)
+
+
+class Client:
+    """A connection to one broker under one id. Use it as a context manager: leaving it without an exception finishes
+    the last message handed out; leaving it with one leaves that message in doubt."""
+
+    def __init__(self, session: Session, puts: Puts, gets: Gets) -> None:
+        self._session = session
+        self._puts = puts
+        self._gets = gets
+        self._held = gets.held
+        self._clock = session.clock
+        self._wall_us = session.clock.wall_us
+        self._open_blocks = puts.open_blocks
+        self._command = 0
+        self._is_closed = False
+        self.admin = Admin(session, self._next_command)
+        session.on_reset = self._on_reset
+        session.on_welcome = self._on_welcome
+
+    def __repr__(self) -> str:
+        return f"<oncemq.Client {self.id!r} at {self._session.address}{' closed' if self._is_closed else ''}>"
+
+    @property
+    def id(self) -> str:
+        """The client id this process speaks for."""
+        return self._session.state.identity.client
+
+    @property
+    def pending(self) -> int:
+        """How many messages are cut and kept but not confirmed yet, those of earlier runs included."""
+        return self._puts.publisher.messages + sum(len(block.values) for block in self._open_blocks.values())
+
+    # --- put -------------------------------------------------------------------------------------------
+
+    @overload
+    def put(
+        self,
+        topic: str,
+        value: bytes,
+        *,
+        key: bytes | None = None,
+        headers: Headers | None = None,
+        strict: bool = False,
+        wait: Literal[True] = True,
+    ) -> Receipt: ...
+    @overload
+    def put(
+        self,
+        topic: list[str] | tuple[str, ...],
+        value: bytes,
+        *,
+        key: bytes | None = None,
+        headers: Headers | None = None,
+        strict: bool = False,
+        wait: Literal[True] = True,
+    ) -> list[Receipt]: ...
+    @overload
+    def put(
+        self,
+        topic: str | list[str] | tuple[str, ...],
+        value: bytes,
+        *,
+        key: bytes | None = None,
+        headers: Headers | None = None,
+        strict: bool = False,
+        wait: Literal[False],
+    ) -> None: ...
+    def put(
+        self,
+        topic: str | list[str] | tuple[str, ...],
+        value: bytes,
+        *,
+        key: bytes | None = None,
+        headers: Headers | None = None,
+        strict: bool = False,
+        wait: bool = True,
+    ) -> Receipt | list[Receipt] | None:
+        """Store one message, in one topic or in several at once, and return once it is on the broker's disk.
+
+        `wait=False` only collects it (1,000 messages or 1 MiB make a block) and returns None: flush() confirms.
+        `strict` makes it an error if nobody subscribes to the topic. Raises PutPending if the broker does not
+        answer: the message is kept and will be sent, do not put it again.
+        """
+        if type(value) is not bytes:
+            value = as_bytes(value)
+        topics = (topic,) if isinstance(topic, str) else tuple(topic)
+        if wait:
+            self._check_open()
+            entry = self._puts.put_one(topics, value, key, headers, strict)
+            receipts = [outcome.receipt(0) for outcome in entry.outcomes()]
+            return receipts[0] if isinstance(topic, str) else receipts
+        block = self._open_blocks.get((topics, strict)) or self._open_block(topics, strict=strict)
+        block.add(value, self._wall_us(), key, headers)
+        if block.is_full:
+            self._puts.hand_over(block)
+        return None
+
+    def put_many(
+        self,
+        topic: str | list[str] | tuple[str, ...],
+        values: Iterable[bytes],
+        *,
+        keys: Sequence[bytes | None] | None = None,
+        strict: bool = False,
+    ) -> Receipts:
+        """Store many messages, in order, and return once all are on the broker's disk."""
+        self._check_open()
+        topics = (topic,) if isinstance(topic, str) else tuple(topic)
+        given = None if keys is None else list(keys)
+        if given is not None:
+            values = list(values)
+            if len(values) != len(given):
+                raise UsageError(f"{len(values)} values and {len(given)} keys: give one key (or None) per value")
+        return self._puts.put_many(topics, values, given, strict=strict)
+
+    def flush(self, timeout: float | None = None) -> int:
+        """Have every put confirmed; return how many messages were since the last flush. Raises PutPending if not all are."""
+        self._check_open()
+        return self._puts.flush(_milliseconds(timeout))
+
+    def _open_block(self, topics: tuple[str, ...], *, strict: bool) -> OpenBlock:
+        self._check_open()
+        return self._puts.open_block(topics, strict=strict)
+
+    # --- subscribe -------------------------------------------------------------------------------------
+
+    def subscribe(
+        self,
+        topic: str,
+        start: str | int | datetime = "new",
+        *,
+        cursor: str = UNDECIDED,
+        exist_ok: bool = True,
+    ) -> SubscriptionInfo:
+        """Subscribe durably: from now on every message put there is kept until this client has it.
+
+        `start` is "new", "earliest", an offset, or a datetime (the time the broker stored the message). The topic is
+        created if it does not exist. `cursor` fixes how the subscription is consumed: local, broker or database.
+        Subscribing again changes nothing; with exist_ok=False it raises AlreadySubscribed.
+        """
+        self._check_open()
+        check_topic(topic)
+        if cursor not in AUTHORITIES | {UNDECIDED}:
+            raise UsageError(f"cursor must be one of {', '.join(sorted(AUTHORITIES))}, not {cursor!r}")
+        self._session.ensure()
+        kind, at = _start(start)
+        try:
+            packet = Subscribe(self._session.id, self._next_command(), topic, kind, at, cursor)
+            info = self._ask(packet, SubscribeDone).subscription
+        except AlreadySubscribed:
+            if not exist_ok:
+                raise
+            return self._info(topic)
+        self._gets.add(info)
+        return info
+
+    def _info(self, topic: str) -> SubscriptionInfo:
+        rows = self.admin.subscriptions(topic)
+        info = next((row.info for row in rows if row.client == self.id), None)
+        if info is None:
+            raise Refused("not_subscribed", "the subscription went away meanwhile: subscribe again")
+        if topic not in self._held:
+            self._gets.add(info)
+        return info
+
+    def unsubscribe(self, topic: str) -> None:
+        """End the subscription. Raises NoSuchTopic or NotSubscribed if there is none."""
+        self._check_open()
+        check_topic(topic)
+        self._session.ensure()
+        held = self._held.get(topic)
+        subscription_id = held.subscriber.slot.subscription_id if held is not None else 0
+        self._ask(Unsubscribe(self._session.id, self._next_command(), topic, subscription_id), CommandDone)
+        self._gets.remove(topic)
+
+    # --- get -------------------------------------------------------------------------------------------
+
+    def get(self, topic: str | None = None, timeout: float | None = None) -> Message | None:
+        """Return the next message of a topic (or the oldest over all), waiting up to `timeout` seconds (None: for ever).
+
+        Returns None if none came. The call finishes the message the last call handed out. After a crash it raises
+        InDoubt until settle() has said what to do with what was handed out then.
+        """
+        held = self._held.get(topic) if topic is not None else None
+        if held is not None:
+            message = held.subscriber.take_ready()
+            if message is not None:
+                held.place.write(held.subscriber.slot)
+                return message
+        self._check_open()
+        if topic is None:
+            return self._gets.get_any(_milliseconds(timeout))
+        return self._gets.get(check_topic(topic), _milliseconds(timeout))
+
+    def get_many(self, topic: str, count: int = 1000, timeout: float | None = None) -> list[Message]:
+        """Return up to `count` messages as soon as there is one; [] if none came in time. Finishes all handed out before."""
+        self._check_open()
+        if count < 1:
+            raise UsageError("get_many needs a count of at least 1")
+        return self._gets.get_many(check_topic(topic), count, _milliseconds(timeout))
+
+    def ack(self, topic: str) -> None:
+        """Say that everything handed out on this topic is finished, without getting the next message."""
+        self._check_open()
+        self._gets.ack(check_topic(topic))
+
+    def in_doubt(self, topic: str | None = None) -> list[Message]:
+        """Return the messages that were handed out before a crash and may or may not have been handled."""
+        self._check_open()
+        self._session.ensure()
+        topics = [topic] if topic is not None else list(self._held)
+        return [message for name in topics for message in self._gets.in_doubt(name)]
+
+    def settle(self, topic: str, choice: str) -> None:
+        """Resolve what is in doubt or damaged: "repeat" hands it out again, "skip" counts it as finished."""
+        self._check_open()
+        self._session.ensure()
+        self._gets.settle(check_topic(topic), choice)
+
+    def read(self, topic: str, offset: int, end: int) -> Iterator[Message]:
+        """Read messages [offset, end) of any topic: no subscription, nothing finished."""
+        self._check_open()
+        return read_range(self._session, check_topic(topic), offset, end)
+
+    def subscriptions(self) -> list[str]:
+        """The topics this client subscribes to."""
+        self._check_open()
+        self._session.ensure()
+        return sorted(self._held)
+
+    def topics(self) -> list[TopicInfo]:
+        """All topics of the broker, with their first and end offsets."""
+        self._check_open()
+        return self.admin.topics()
+
+    # --- life ------------------------------------------------------------------------------------------
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if kind is None and not self._is_closed:
+            self._gets.finish_all()
+        self.close()
+
+    def __del__(self) -> None:
+        if not getattr(self, "_is_closed", True):
+            warnings.warn(f"unclosed {self!r}", ResourceWarning, source=self, stacklevel=2)
+
+    def close(self) -> int:
+        """Send what is pending for up to five seconds, say goodbye, and return how many messages stay in the outbox."""
+        if self._is_closed:
+            return 0
+        left = 0
+        try:
+            left = self._flush_at_close()
+            self._say_goodbye(left)
+        finally:
+            self._is_closed = True
+            self._session.state.close()
+            self._session.close()
+        return left
+
+    def abandon(self) -> None:
+        """Let go of everything without a word to anybody, as a crash would; only locks and sockets are released."""
+        self._is_closed = True
+        self._session.state.close()
+        self._session.close()
+
+    def _flush_at_close(self) -> int:
+        if self.pending:
+            try:
+                self._puts.flush(CLOSE_TIMEOUT_MS)
+            except PutPending as problem:
+                log.warning("%s", problem)
+                return problem.pending
+            except OnceMQError as problem:
+                log.warning("while closing: %s", problem)
+        return 0
+
+    def _say_goodbye(self, left: int) -> None:
+        self._gets.close()
+        state, publisher = self._session.state, self._puts.publisher
+        if self._session.welcome is None:
+            return
+        if left == 0:
+            try:
+                self._session.exchange(Goodbye(self._session.id))
+            except (BrokerUnreachable, Refused) as problem:
+                log.debug("no goodbye: %s", problem)
+        confirmed = {stream.hex(): number for stream, number in publisher.confirmed.items()}
+        state.save(msgspec.structs.replace(state.identity, confirmed=confirmed))
+
+    # --- inside ----------------------------------------------------------------------------------------
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise ClientClosed()
+
+    def _next_command(self) -> int:
+        self._command += 1
+        return self._command
+
+    def _ask(self, packet: Packet, kind: type[Answer]) -> Answer:
+        reply = self._session.ask(packet)
+        invariant(isinstance(reply, kind), "the broker answered with another packet", got=type(reply).__name__)
+        return reply  # type: ignore[return-value]
+
+    def _on_reset(self) -> None:
+        self._puts.on_reset()
+        self._gets.on_reset()
+
+    def _on_welcome(self, welcome: Welcome) -> None:
+        self._puts.on_welcome(welcome)
+        self._gets.on_welcome(welcome)
+
+
+def _milliseconds(timeout: float | None) -> int | None:
+    if timeout is None:
+        return None
+    if timeout < 0:
+        raise UsageError("a timeout cannot be negative")
+    return int(timeout * 1000)
+
+
+def _start(start: str | int | datetime) -> tuple[str, int]:
+    """Turn what a caller says into what the wire says."""
+    match start:
+        case "new":
+            return "new", 0
+        case "earliest":
+            return "earliest", 0
+        case bool():
+            raise UsageError("start must be 'new', 'earliest', an offset or a datetime")
+        case int() if start >= 0:
+            return "offset", start
+        case datetime():
+            return "time", int(start.timestamp() * 1_000_000)
+        case _:
+            raise UsageError("start must be 'new', 'earliest', an offset or a datetime")

@@ -1,0 +1,321 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The runner of core/subscriber.py: asks for blocks ahead of the application and writes the slot before it hands out.
+
+May not: hand out a message before its slot is written, or tell the broker `done` for what is not finished.
+The idea: one Get in flight. An answer that brings blocks sends the next Get at once, so that the broker reads while the
+application works; an answer that brings none is followed by a Get that waits at the broker.
+Next: core/subscriber.py for the rules, core/slot.py for what survives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from oncemq.client.reader import read_range, source_of
+from oncemq.client.session import Session
+from oncemq.client.state import Place
+from oncemq.core.packets import Ack, Blocks, Get, Part, Refused, SubscriptionInfo, Welcome
+from oncemq.core.subscriber import Span, Subscriber
+from oncemq.core.topics import LOCAL, UNDECIDED
+from oncemq.crashpoints import reach
+from oncemq.errors import Gap, NotSubscribed, OnceMQError, UsageError
+from oncemq.journal.codec import BadRecord, Delivered, decode_delivery
+from oncemq.limits import GET_BYTES, GET_WAIT_MS_MAX, REQUEST_TIMEOUT_MS, REQUEST_TRIES
+from oncemq.model.message import Message
+from oncemq.model.refusals import TEXTS, Code
+
+IN_DOUBT_CHOICES = ("raise", "repeat", "skip")
+
+
+@dataclass(slots=True)
+class Held:
+    """A subscription with the place its slot is written to."""
+
+    subscriber: Subscriber
+    place: Place
+
+
+class Gets:
+    def __init__(self, session: Session, *, in_doubt: str, bytes_max: int = GET_BYTES) -> None:
+        self._session = session
+        self._in_doubt = in_doubt
+        self._bytes_max = bytes_max
+        self.held: dict[str, Held] = {}
+        self._by_topic_id: dict[int, Subscriber] = {}
+        self._request = 0
+        self._asked: tuple[Subscriber, ...] = ()
+        self._problem: OnceMQError | None = None
+        self._last_any: Held | None = None
+        session.on_blocks = self._on_blocks
+        session.on_get_refused = self._on_refused
+
+    # --- subscriptions ---------------------------------------------------------------------------------
+
+    def on_welcome(self, welcome: Welcome) -> None:
+        """Take up every subscription where its slot says, and work out what is in doubt."""
+        for info in welcome.subscriptions:
+            self.add(info, taken_over=welcome.taken_over)
+
+    def add(self, info: SubscriptionInfo, *, taken_over: bool = False) -> Subscriber:
+        slot, place, is_os_crash = self._session.state.open_slot(info)
+        slot.session = self._session.id
+        slot.freeze()
+        subscriber = Subscriber(info, slot)
+        if info.authority in {LOCAL, UNDECIDED}:
+            client = self._session.state.identity.client
+            subscriber.resume(info, is_os_crash=is_os_crash, taken_over=taken_over, client=client)
+        place.write(slot)
+        place.sync()
+        self.held[info.topic] = Held(subscriber, place)
+        self._by_topic_id[info.topic_id] = subscriber
+        if subscriber.doubt is not None and self._in_doubt != "raise":
+            self.settle(info.topic, self._in_doubt)
+        return subscriber
+
+    def remove(self, topic: str) -> None:
+        held = self.held.pop(topic, None)
+        if held is not None:
+            held.place.close()
+            self._session.state.drop_slot(held.subscriber.slot.subscription_id)
+            self._by_topic_id.pop(held.subscriber.slot.topic_id, None)
+            if self._last_any is held:
+                self._last_any = None
+
+    def find(self, topic: str) -> Held:
+        self._session.ensure()
+        held = self.held.get(topic)
+        if held is None:
+            raise NotSubscribed(Code.NOT_SUBSCRIBED, TEXTS[Code.NOT_SUBSCRIBED])
+        return held
+
+    # --- handing out -----------------------------------------------------------------------------------
+
+    def get(self, topic: str, timeout_ms: int | None) -> Message | None:
+        """Hand out the next message of a topic, which finishes the one before; None if none came in time."""
+        held = self.find(topic)
+        if not self._wait((held,), timeout_ms, held.subscriber.has_message):
+            return None
+        return self._hand_out(held)
+
+    def get_many(self, topic: str, count: int, timeout_ms: int | None) -> list[Message]:
+        """Hand out up to `count` messages as soon as there is at least one."""
+        held = self.find(topic)
+        subscriber = held.subscriber
+        if not self._wait((held,), timeout_ms, subscriber.has_message):
+            return []
+        if subscriber.needs_reserve(count):
+            self._reserve(held, count)
+        messages = subscriber.take_many(count)
+        reach("client.before_hand_over")
+        held.place.write(subscriber.slot)
+        reach("client.after_hand_over")
+        self._prefetch(subscriber)
+        return messages
+
+    def get_any(self, timeout_ms: int | None) -> Message | None:
+        """Hand out the oldest unread message over all subscriptions; finishes what the last such call handed out."""
+        self._session.ensure()
+        if not self.held:
+            raise NotSubscribed(Code.NOT_SUBSCRIBED, TEXTS[Code.NOT_SUBSCRIBED])
+        held = tuple(self.held.values())
+        if not self._wait(held, timeout_ms, lambda: self._oldest(held) is not None):
+            return None
+        chosen = self._oldest(held)
+        if chosen is None or not chosen.subscriber.has_message():
+            return self.get_any(timeout_ms)  # Its block was damaged; the next look tells so.
+        message = self._hand_out(chosen)
+        previous, self._last_any = self._last_any, chosen
+        if previous is not None and previous is not chosen:
+            # The new hand-over is written first: between the two a crash leaves both in doubt, never neither.
+            previous.subscriber.finish()
+            previous.place.write(previous.subscriber.slot)
+        return message
+
+    def _hand_out(self, held: Held) -> Message:
+        subscriber = held.subscriber
+        if subscriber.needs_reserve():
+            self._reserve(held, 1)
+        message = subscriber.take()
+        reach("client.before_hand_over")
+        held.place.write(subscriber.slot)
+        reach("client.after_hand_over")
+        self._prefetch(subscriber)
+        return message
+
+    def _reserve(self, held: Held, count: int) -> None:
+        """Raise the reservation and sync it, before anything beyond it is handed out (R8)."""
+        held.subscriber.reserve(count)
+        held.place.write(held.subscriber.slot)
+        held.place.sync()
+
+    @staticmethod
+    def _oldest(held: Sequence[Held]) -> Held | None:
+        """The subscription whose next message is the oldest; None while one without a message may have an older."""
+        heads = [(head, entry) for entry in held if (head := entry.subscriber.head()) is not None]
+        if not heads:
+            return None
+        oldest, chosen = min(heads, key=lambda pair: pair[0])
+        waiting = [entry.subscriber for entry in held if entry.subscriber.head() is None]
+        return chosen if all(subscriber.through >= oldest for subscriber in waiting) else None
+
+    # --- asking ----------------------------------------------------------------------------------------
+
+    def _wait(self, held: Sequence[Held], timeout_ms: int | None, is_ready: Callable[[], bool]) -> bool:
+        """Have `is_ready` come true within that time. Raises what stands in the way, or BrokerUnreachable."""
+        clock = self._session.clock
+        started_ms = clock.now().ticks_ms
+        tries, was_asked = 0, False
+        while not is_ready():
+            self._raise_what_blocks(held)
+            waited_ms = clock.now().ticks_ms - started_ms
+            remaining_ms = GET_WAIT_MS_MAX if timeout_ms is None else max(0, timeout_ms - waited_ms)
+            if remaining_ms == 0 and was_asked:
+                return False
+            wait_ms = min(remaining_ms, GET_WAIT_MS_MAX)
+            if self._request == 0:
+                self._ask([entry.subscriber for entry in held], wait_ms)
+                was_asked = True
+            if self._await_answer(wait_ms + (REQUEST_TIMEOUT_MS << tries)):
+                tries = 0
+            elif (tries := tries + 1) >= REQUEST_TRIES:
+                raise self._session.unreachable(started_ms)
+            else:
+                self._session.restart(tries)
+        return True
+
+    def _raise_what_blocks(self, held: Sequence[Held]) -> None:
+        problem, self._problem = self._problem, None
+        if problem is not None:
+            raise problem
+        for entry in held:
+            try:
+                entry.subscriber.raise_if_blocked()
+            except Gap:
+                entry.place.write(entry.subscriber.slot)
+                raise
+
+    def _ask(self, subscribers: Sequence[Subscriber], wait_ms: int) -> None:
+        wants = tuple(subscriber.want() for subscriber in subscribers)
+        self._asked = tuple(subscribers)
+        self._request = self._session.send(Get(self._session.id, wants, self._bytes_max, wait_ms))
+
+    def _await_answer(self, timeout_ms: int) -> bool:
+        """Receive until the Get in flight is answered; False if its time is over."""
+        clock = self._session.clock
+        due_ms = clock.now().ticks_ms + timeout_ms
+        while self._request:
+            remaining_ms = due_ms - clock.now().ticks_ms
+            if remaining_ms <= 0:
+                return False
+            self._session.receive(remaining_ms)
+            self._session.raise_failure()
+        return True
+
+    def _prefetch(self, subscriber: Subscriber) -> None:
+        """Ask for more before the buffer is empty; take what has arrived. Never waits."""
+        if subscriber.buffered_bytes >= self._bytes_max:
+            return
+        if self._request:
+            self._session.receive(0)
+        if self._request == 0 and subscriber.end > subscriber.next_offset and subscriber.gap is None:
+            self._ask([subscriber], 0)
+
+    def on_reset(self) -> None:
+        self._request = 0
+
+    # --- what arrives ----------------------------------------------------------------------------------
+
+    def _on_blocks(self, request: int, packet: Blocks, body: bytes) -> None:
+        if request != self._request:
+            return  # The answer to a Get that was given up; whatever it brings will be asked for again.
+        self._request = 0
+        through = packet.through
+        got_any = False
+        position = 0
+        try:
+            while position < len(body):
+                delivered, start, end, position = decode_delivery(body, position)
+                through = max(through, delivered.append_number)
+                got_any = self._buffer(delivered, body[start:end]) or got_any
+        except BadRecord:
+            return  # Bent on the way: as good as lost, it will be asked for again.
+        for part in packet.parts:
+            subscriber = self._by_topic_id.get(part.topic_id)
+            if subscriber is not None:
+                subscriber.on_part(part.low, part.end, through, _damage(part))
+        if got_any and len(self._asked) == 1:
+            self._prefetch(self._asked[0])
+
+    def _buffer(self, delivered: Delivered, block: bytes) -> bool:
+        subscriber = self._by_topic_id.get(delivered.topic_id)
+        if subscriber is None:
+            return False
+        if int.from_bytes(block[12:16], "little") != delivered.block_crc:
+            block = b""  # Another block in its place: slicing it will tell it as damaged.
+        return subscriber.on_block(source_of(subscriber.topic, delivered), block, delivered.count)
+
+    def _on_refused(self, request: int, packet: Refused) -> bool:
+        if request != self._request:
+            return False
+        self._request = 0
+        self._problem = self._session.to_error(packet)
+        return True
+
+    # --- finishing -------------------------------------------------------------------------------------
+
+    def ack(self, topic: str) -> None:
+        """Everything handed out on this topic is finished; the broker is told."""
+        held = self.find(topic)
+        held.subscriber.finish()
+        held.place.write(held.subscriber.slot)
+        self._tell(held.subscriber)
+
+    def _tell(self, subscriber: Subscriber) -> None:
+        slot = subscriber.slot
+        if subscriber.told < slot.finished and self._session.welcome is not None:
+            subscriber.told = slot.finished
+            self._session.send(Ack(self._session.id, slot.subscription_id, slot.topic_id, slot.finished))
+
+    def settle(self, topic: str, choice: str) -> None:
+        held = self.find_held(topic)
+        if choice not in {"repeat", "skip"}:
+            raise UsageError(f"settle with 'repeat' or 'skip', not {choice!r}")
+        held.subscriber.settle(choice)
+        held.place.write(held.subscriber.slot)
+        held.place.sync()
+        self._request = 0
+
+    def find_held(self, topic: str) -> Held:
+        held = self.held.get(topic)
+        return held if held is not None else self.find(topic)
+
+    def in_doubt(self, topic: str) -> list[Message]:
+        """Read what is in doubt from the broker, without handing it out."""
+        held = self.find(topic)
+        doubt = held.subscriber.doubt
+        if doubt is None:
+            return []
+        return list(read_range(self._session, topic, *doubt, topic_id=held.subscriber.slot.topic_id))
+
+    def finish_all(self) -> None:
+        """The application left without an exception: whatever was handed out is finished."""
+        for held in self.held.values():
+            held.subscriber.finish()
+            held.place.write(held.subscriber.slot)
+
+    def close(self) -> None:
+        """Tell the broker how far things are, mark every slot clean, and sync it."""
+        for held in self.held.values():
+            slot = held.subscriber.slot
+            self._tell(held.subscriber)
+            slot.is_clean = True
+            slot.freeze()
+            held.place.write(slot)
+            held.place.sync()
+            held.place.close()
+        self.held.clear()
+
+
+def _damage(part: Part) -> Span | None:
+    return Span(part.damaged_first, part.damaged_end) if part.damaged_end else None

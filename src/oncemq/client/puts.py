@@ -1,0 +1,225 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The runner of core/publisher.py: blocks go into the outbox, then onto the wire, then out of both.
+
+May not: send what is not in the outbox, or let an entry go without its outcome.
+The idea: put(wait=False) fills an open block per topic; a full block is cut, kept and sent while the window has room.
+Waiting means sending and receiving until the entry is settled; without progress the connection is renewed, and after
+REQUEST_TRIES the outbox is synced and PutPending raised: the put is kept and will be sent.
+Next: core/publisher.py for the rules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from oncemq.client.bulk import blocks_of
+from oncemq.client.session import Session
+from oncemq.core.packets import PutDone, Refused, Welcome
+from oncemq.core.publisher import Entry, OpenBlock, Publisher
+from oncemq.errors import BrokerUnreachable, MessageTooLarge, OnceMQError, PutPending, UsageError
+from oncemq.limits import PUT_TOPICS_MAX, REQUEST_TIMEOUT_MS, REQUEST_TRIES
+from oncemq.model.message import Headers, Outcome, Receipts
+from oncemq.model.names import check_topic
+from oncemq.model.refusals import TRANSIENT_FOR_PUTS, Code, to_error
+
+
+class Puts:
+    def __init__(self, session: Session, publisher: Publisher) -> None:
+        self._session = session
+        self._state = session.state
+        self.publisher = publisher
+        self.open_blocks: dict[tuple[tuple[str, ...], bool], OpenBlock] = {}
+        self.flushed_messages = 0
+        self._requests: dict[int, Entry] = {}
+        self._rewound_at = 0
+        self._problem: Refused | None = None
+        self._refused: OnceMQError | None = None
+        for entry in session.state.entries():
+            publisher.adopt(entry)
+        session.on_put_done = self._on_put_done
+        session.on_put_refused = self._on_refused
+        session.pending = publisher.streams
+
+    # --- filling blocks --------------------------------------------------------------------------------
+
+    def open_block(self, topics: tuple[str, ...], *, strict: bool) -> OpenBlock:
+        """Return the block that collects messages for these topics, opening one after checking the names."""
+        block = self.open_blocks.get((topics, strict))
+        if block is None:
+            block = self.open_blocks[topics, strict] = OpenBlock(_checked(topics), strict=strict)
+        return block
+
+    def cut(self, block: OpenBlock) -> Entry:
+        """Close a block: number it, keep it in the outbox, and send what the window allows."""
+        self.open_blocks.pop((block.topics, block.strict), None)
+        entry = self.publisher.cut(block.topics, strict=block.strict, block=block.cut(), count=len(block.values))
+        self._state.keep(entry)
+        return entry
+
+    def cut_all(self) -> None:
+        for block in list(self.open_blocks.values()):
+            self.cut(block)
+
+    def hand_over(self, block: OpenBlock) -> None:
+        """Cut a full block without waiting for its outcome; wait only while the window is full."""
+        self.cut(block)
+        try:
+            self._push()
+        except BrokerUnreachable:
+            return  # The broker is away: the outbox keeps it, and refuses by itself when it is full.
+
+    def _push(self) -> None:
+        """Send what the window allows and take what has arrived, without waiting."""
+        if self._session.welcome is None:
+            return
+        self._session.raise_failure()
+        self._send()
+        while self._session.receive(0):
+            pass
+        if self.publisher.is_window_full:
+            self._pump(lambda: not self.publisher.is_window_full)
+        self._send()
+
+    # --- waiting ---------------------------------------------------------------------------------------
+
+    def put_one(self, topics: tuple[str, ...], value: bytes, key: bytes | None, headers: Headers | None, strict: bool) -> Entry:
+        """Put one message as a block of its own and wait for its outcome."""
+        self.cut_all()
+        block = OpenBlock(_checked(topics), strict=strict)
+        block.add(value, self._session.clock.wall_us(), key, headers)
+        entry = self.cut(block)
+        self.wait_for([entry])
+        return entry
+
+    def put_many(
+        self, topics: tuple[str, ...], values: Iterable[bytes], keys: list[bytes | None] | None, *, strict: bool
+    ) -> Receipts:
+        """Put many messages in blocks and wait for all of them."""
+        self.cut_all()
+        entries: list[Entry] = []
+        self._session.ensure()
+        for block in blocks_of(_checked(topics), values, keys, strict=strict, wall_us=self._session.clock.wall_us):
+            entries.append(self.cut(block))
+            self._push()
+        self.wait_for(entries)
+        return Receipts(_outcomes(entries))
+
+    def wait_for(self, entries: list[Entry], timeout_ms: int | None = None) -> None:
+        """Return once these are settled; raise PutPending if they are not, after making them durable here."""
+        if not entries:
+            return
+        last = entries[-1]
+        try:
+            self._pump(lambda: last.done is not None and all(entry.done is not None for entry in entries), timeout_ms)
+        except BrokerUnreachable as problem:
+            raise self._pending(last) from problem
+        for entry in entries:
+            if entry.done is not None and entry.done.code:
+                raise _final_error(entry)
+
+    def flush(self, timeout_ms: int | None) -> int:
+        """Have every put confirmed; return how many messages were since the last flush."""
+        self.cut_all()
+        try:
+            self._pump(lambda: len(self.publisher) == 0, timeout_ms)
+        except BrokerUnreachable as problem:
+            raise self._pending(None) from problem
+        refused, self._refused = self._refused, None
+        flushed, self.flushed_messages = self.flushed_messages, 0
+        if refused is not None:
+            raise refused
+        return flushed
+
+    def _pending(self, entry: Entry | None) -> PutPending:
+        self._state.sync()
+        number = entry.first_number if entry is not None else self.publisher.next_number - 1
+        return PutPending(number, self.publisher.messages, is_durable=self._state.is_durable)
+
+    def _pump(self, is_done: Callable[[], bool], timeout_ms: int | None = None) -> None:
+        """Send and receive until `is_done`; raise BrokerUnreachable after tries without progress, or when time is over."""
+        session = self._session
+        started_ms = session.clock.now().ticks_ms
+        tries, settled = 0, self._progress()
+        while not is_done():
+            session.ensure()
+            self._send()
+            waited_ms = session.clock.now().ticks_ms - started_ms
+            if timeout_ms is not None and waited_ms >= timeout_ms:
+                raise session.unreachable(started_ms)
+            arrived = session.receive(REQUEST_TIMEOUT_MS << tries)
+            session.raise_failure()
+            if self._progress() != settled:
+                tries, settled = 0, self._progress()
+            elif not arrived or self._problem is not None:
+                tries += 1
+                self._retry(tries, started_ms)
+
+    def _progress(self) -> tuple[bytes, int, int]:
+        return self.publisher.stream, len(self.publisher), sum(self.publisher.confirmed.values())
+
+    def _retry(self, tries: int, started_ms: int) -> None:
+        problem, self._problem = self._problem, None
+        if tries >= REQUEST_TRIES:
+            if problem is not None and problem.code not in TRANSIENT_FOR_PUTS:
+                raise self._session.to_error(problem)
+            raise self._session.unreachable(started_ms)
+        self._session.restart(tries)
+
+    def _send(self) -> None:
+        for entry in self.publisher.to_send():
+            request = self._session.send(entry.packet(self._session.id), entry.block)
+            self._requests[request] = entry
+
+    # --- what arrives ----------------------------------------------------------------------------------
+
+    def _on_put_done(self, done: PutDone) -> None:
+        left = self.publisher.on_put_done(done)
+        for entry in left:
+            self.flushed_messages += entry.count
+            if entry.done is not None and entry.done.code and self._refused is None:
+                self._refused = _final_error(entry)
+        if left:
+            last: dict[bytes, int] = {entry.stream: entry.last_number for entry in left}
+            for stream, number in last.items():
+                self._state.retire(stream, number)
+        if len(self._requests) > 4096:
+            self._requests = {request: entry for request, entry in self._requests.items() if entry.done is None}
+
+    def _on_refused(self, request: int, packet: Refused) -> bool:
+        """A put was refused without an outcome: send again from the expected number, or wait and try again."""
+        entry = self._requests.pop(request, None)
+        if entry is None:
+            return False
+        if packet.code == Code.GAP_IN_STREAM:
+            # One lost block makes a window of refusals; only the first of them may rewind.
+            if packet.expected != self._rewound_at:
+                self._rewound_at = packet.expected
+                self.publisher.rewind()
+        else:
+            self._problem = packet
+        return True
+
+    def on_welcome(self, welcome: Welcome) -> None:
+        self.publisher.on_welcome(welcome.streams, welcome.previous, self._state.confirmed())
+
+    def on_reset(self) -> None:
+        self._rewound_at = 0
+        self._requests.clear()
+        self.publisher.rewind()
+
+
+def _checked(topics: tuple[str, ...]) -> tuple[str, ...]:
+    if not topics or len(topics) > PUT_TOPICS_MAX or len(set(topics)) != len(topics):
+        raise UsageError(f"put to one to {PUT_TOPICS_MAX} different topics at a time")
+    return tuple(map(check_topic, topics))
+
+
+def _outcomes(entries: list[Entry]) -> list[Outcome]:
+    return [outcome for entry in entries for outcome in entry.outcomes()]
+
+
+def _final_error(entry: Entry) -> OnceMQError:
+    code = entry.done.code if entry.done is not None else ""
+    if code == Code.TOO_LARGE:
+        return MessageTooLarge("value", len(entry.block), 0)
+    return to_error(code, f"put {entry.first_number} to {', '.join(entry.topics)} was refused: {code.replace('_', ' ')}")

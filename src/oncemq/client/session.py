@@ -1,0 +1,199 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One client's conversation with its broker: Hello once, requests with retries, and everything else that arrives.
+
+May not: number, store or hand out anything; that is the machines' business.
+The idea: the caller's thread sends and polls. A request is sent again on a fresh connection when its time is over, with
+growing patience, and given up after REQUEST_TRIES with a clear error. What arrives meanwhile goes to whoever it is for.
+Next: client/puts.py and client/gets.py, which ride on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from oncemq.client.state import State
+from oncemq.core.identity import hello, trying, welcomed
+from oncemq.core.packets import NOBODY, Blocks, Packet, PutDone, Read, Refused, Welcome
+from oncemq.crashpoints import reach
+from oncemq.errors import BrokerUnreachable, Diverged, Fenced, MalformedPacket, OnceMQError, StateLost
+from oncemq.limits import BACKOFF_MS, BACKOFF_MS_MAX, REQUEST_TIMEOUT_MS, REQUEST_TRIES
+from oncemq.model.refusals import Code, to_error
+from oncemq.ports import Clock, Link
+from oncemq.wire.codec import REQUEST_MAX, decode, encode
+
+_FATAL = frozenset({Code.FENCED, Code.NO_SESSION, Code.UNKNOWN_STREAM})
+"""After these this process can never speak for its client again."""
+
+
+class Session:
+    """The session of this process. `id` is drawn once; Hello is said when the broker is first needed."""
+
+    def __init__(self, link: Link, clock: Clock, state: State, *, session_id: bytes, address: str, takeover: bool) -> None:
+        self.id = session_id
+        self.clock = clock
+        self.state = state
+        self.address = address
+        self.welcome: Welcome | None = None
+        self.on_put_done: Callable[[PutDone], None] = lambda _: None
+        self.on_put_refused: Callable[[int, Refused], bool] = lambda _request, _packet: False
+        self.on_blocks: Callable[[int, Blocks, bytes], None] = lambda _request, _packet, _body: None
+        self.on_get_refused: Callable[[int, Refused], bool] = lambda _request, _packet: False
+        self.on_reset: Callable[[], None] = lambda: None
+        self.on_welcome: Callable[[Welcome], None] = lambda _: None
+        self.pending: Callable[[], tuple[bytes, ...]] = lambda: ()
+        self._link = link
+        self._takeover = takeover
+        self._request = 0
+        self._awaited = 0
+        self._reply: Packet | None = None
+        self._body = b""
+        self._failure: OnceMQError | None = None
+        self._is_tried = False
+
+    # --- opening ---------------------------------------------------------------------------------------
+
+    def ensure(self) -> None:
+        """Have a session at the broker; raise what ended it if it ended."""
+        if self._failure is not None:
+            raise self._failure
+        if self.welcome is None:
+            self._open()
+
+    def _open(self) -> None:
+        """Write the session down, synced, then say Hello. A Welcome is written down before anything else happens."""
+        state = self.state
+        if not self._is_tried:
+            state.save(trying(state.identity, self.id))
+            self._is_tried = True
+        packet = hello(state.identity, self.id, self.pending(), ephemeral=not state.is_durable, takeover=self._takeover)
+        reply = self.exchange(packet)
+        if not isinstance(reply, Welcome):
+            raise Diverged(f"the broker answered {type(reply).__name__} to Hello")
+        if state.identity.log and reply.log_id.hex() != state.identity.log and not self._takeover:
+            raise Diverged("this state directory belongs to another broker's log")
+        self.on_welcome(reply)
+        state.save(welcomed(state.identity, self.id, reply.log_id))
+        self.welcome = reply
+
+    @property
+    def start_id(self) -> bytes:
+        return self.welcome.start_id if self.welcome is not None else NOBODY
+
+    # --- requests --------------------------------------------------------------------------------------
+
+    def ask(self, packet: Packet) -> Packet:
+        """Send a request of this session and return its answer; raise the refusal otherwise."""
+        self.ensure()
+        return self.exchange(packet)
+
+    def read_blocks(self, packet: Read) -> tuple[Blocks, bytes]:
+        """Read a range; needs no session."""
+        reply = self.exchange(packet)
+        if not isinstance(reply, Blocks):
+            raise Diverged(f"the broker answered {type(reply).__name__} to Read")
+        return reply, self._body
+
+    def exchange(self, packet: Packet) -> Packet:
+        """Send, wait, send again on a fresh connection; raise BrokerUnreachable in the end."""
+        started_ms = self.clock.now().ticks_ms
+        for attempt in range(REQUEST_TRIES):
+            if attempt:
+                self.restart(attempt)
+            reply = self._attempt(packet, REQUEST_TIMEOUT_MS << attempt)
+            if reply is not None:
+                return reply
+        raise self.unreachable(started_ms)
+
+    def _attempt(self, packet: Packet, timeout_ms: int) -> Packet | None:
+        self._awaited, self._reply = self.send(packet), None
+        due_ms = self.clock.now().ticks_ms + timeout_ms
+        while (reply := self._take_reply()) is None:
+            remaining_ms = due_ms - self.clock.now().ticks_ms
+            if remaining_ms <= 0:
+                return None
+            self.receive(remaining_ms)
+        self._awaited = 0
+        if isinstance(reply, Refused):
+            raise self.to_error(reply)
+        return reply
+
+    def _take_reply(self) -> Packet | None:
+        reply, self._reply = self._reply, None
+        return reply
+
+    def restart(self, attempt: int) -> None:
+        """Throw the connection away and pause a little: what was in flight will be sent again."""
+        self._link.reset()
+        self.on_reset()
+        self.clock.pause(min(BACKOFF_MS << attempt, BACKOFF_MS_MAX))
+
+    def unreachable(self, started_ms: int) -> BrokerUnreachable:
+        return BrokerUnreachable(self.address, REQUEST_TRIES, self.clock.now().ticks_ms - started_ms)
+
+    # --- packets ---------------------------------------------------------------------------------------
+
+    def send(self, packet: Packet, block: bytes | bytearray | None = None) -> int:
+        """Hand a packet to the network and return its request number."""
+        self._request = self._request % REQUEST_MAX + 1
+        frame = encode(self._request, packet)
+        reach("client.before_send")
+        self._link.send([frame] if block is None else [frame, block])
+        reach("client.after_send")
+        return self._request
+
+    def receive(self, timeout_ms: int) -> bool:
+        """Take one packet if there is one within that time, and hand it to whoever it is for."""
+        frames = self._link.receive(timeout_ms)
+        if frames is None:
+            return False
+        reach("client.after_receive")
+        try:
+            request, packet = decode(frames[0])
+        except (MalformedPacket, IndexError):
+            return True  # Not of this protocol: as good as lost.
+        match packet:
+            case PutDone():
+                self.on_put_done(packet)
+            case Blocks():
+                self._on_blocks(request, packet, frames[1] if len(frames) > 1 else b"")
+            case Refused():
+                self._on_refused(request, packet)
+            case _ if request == self._awaited:
+                self._reply = packet
+        return True
+
+    def _on_blocks(self, request: int, packet: Blocks, body: bytes) -> None:
+        if request == self._awaited:
+            self._reply, self._body = packet, body
+        else:
+            self.on_blocks(request, packet, body)
+
+    def _on_refused(self, request: int, packet: Refused) -> None:
+        if packet.code in _FATAL:
+            self._failure = self.to_error(packet)
+        if request == self._awaited:
+            self._reply = packet
+        elif not self.on_put_refused(request, packet):
+            self.on_get_refused(request, packet)
+
+    def to_error(self, packet: Refused) -> OnceMQError:
+        """Turn a refusal into what a user should read."""
+        match packet.code:
+            case Code.STATE_LOST:
+                return StateLost(self.state.identity.client)
+            case Code.DIVERGED:
+                return Diverged(packet.text, packet.expected or None)
+            case Code.BEYOND_END:
+                return Diverged("it ends before the place this client has come to", packet.expected)
+            case Code.FENCED:
+                self._failure = Fenced(packet.code, packet.text)
+                return self._failure
+            case _:
+                return to_error(packet.code, packet.text)
+
+    def raise_failure(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+
+    def close(self) -> None:
+        self._link.close()

@@ -1,0 +1,237 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A client's state directory: who it is, its outbox, and a slot per subscription. Or none of it, for ephemeral clients.
+
+May not: decide anything; it reads and writes what core's machines say, in the order they need.
+The idea: `client.json` is replaced atomically and synced; `outbox-*` are written before anything is sent; `slot-*` are mapped
+memory, so that a hand-over costs a microsecond and survives kill -9.
+Next: core/identity.py, core/slot.py, journal/outbox.py for the rules.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Protocol
+
+from oncemq.core.identity import Identity, decode_identity, encode_identity
+from oncemq.core.packets import SubscriptionInfo
+from oncemq.core.publisher import Entry
+from oncemq.core.slot import SLOT_BYTES, Slot, decode_slot
+from oncemq.crashpoints import reach
+from oncemq.errors import OutboxFull
+from oncemq.journal.outbox import Outbox, OutboxEntry
+from oncemq.limits import OUTBOX_BYTES_MAX
+from oncemq.model.block import outline_of
+from oncemq.ports import Disk, MappedFile
+
+_IDENTITY = "client.json"
+
+
+class Place(Protocol):
+    """Where one subscription's slot is written."""
+
+    def write(self, slot: Slot) -> None: ...
+
+    def sync(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class MappedPlace:
+    """A slot in mapped memory."""
+
+    __slots__ = ("_file", "write_at")
+
+    def __init__(self, file: MappedFile) -> None:
+        self._file = file
+        self.write_at = file.write
+
+    def write(self, slot: Slot) -> None:
+        self.write_at(*slot.encode())
+
+    def sync(self) -> None:
+        self._file.sync()
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class NoPlace:
+    """The slot of a client without a directory: nothing survives."""
+
+    def write(self, slot: Slot) -> None:
+        pass
+
+    def sync(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+class State(Protocol):
+    """What a client keeps between two lives."""
+
+    identity: Identity
+
+    def save(self, identity: Identity) -> None: ...
+
+    def entries(self) -> list[Entry]: ...
+
+    def keep(self, entry: Entry) -> None: ...
+
+    def retire(self, stream: bytes, through_number: int) -> None: ...
+
+    def confirmed(self) -> dict[bytes, int]: ...
+
+    def sync(self) -> None: ...
+
+    def open_slot(self, info: SubscriptionInfo) -> tuple[Slot, Place, bool]: ...
+
+    def drop_slot(self, subscription_id: int) -> None: ...
+
+    def close(self) -> None: ...
+
+    @property
+    def is_durable(self) -> bool: ...
+
+
+class NoState:
+    """An ephemeral client: everything lives and dies with the process."""
+
+    is_durable = False
+
+    def __init__(self, client: str) -> None:
+        self.identity = Identity(client)
+
+    def save(self, identity: Identity) -> None:
+        self.identity = identity
+
+    def entries(self) -> list[Entry]:
+        return []
+
+    def keep(self, entry: Entry) -> None:
+        pass
+
+    def retire(self, stream: bytes, through_number: int) -> None:
+        pass
+
+    def confirmed(self) -> dict[bytes, int]:
+        return {}
+
+    def sync(self) -> None:
+        pass
+
+    def open_slot(self, info: SubscriptionInfo) -> tuple[Slot, Place, bool]:
+        return fresh_slot(info, b"\0" * 16), NoPlace(), False
+
+    def drop_slot(self, subscription_id: int) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+class DirectoryState:
+    """A state directory, locked while this process lives."""
+
+    is_durable = True
+
+    def __init__(self, disk: Disk, directory: str, client: str, start_id: bytes) -> None:
+        self._disk = disk
+        disk.lock()
+        try:
+            self.identity = self._load(directory, client)
+            self._outbox = Outbox.open(disk, start_id=start_id)
+        except BaseException:
+            disk.unlock()
+            raise
+        self._boot = hashlib.blake2b(disk.boot_id().encode(), digest_size=16).digest() if disk.boot_id() else b"\0" * 16
+
+    def _load(self, directory: str, client: str) -> Identity:
+        if _IDENTITY not in self._disk.names():
+            return Identity(client)
+        file = self._disk.open(_IDENTITY)
+        try:
+            return decode_identity(file.read(0, file.size()), directory, client)
+        finally:
+            file.close()
+
+    def save(self, identity: Identity) -> None:
+        """Replace the identity, synced: whatever is said next may rely on it."""
+        temporary = _IDENTITY + ".new"
+        file = self._disk.open(temporary, create=True)
+        try:
+            file.write(0, [encode_identity(identity)])
+            file.sync()
+        finally:
+            file.close()
+        reach("client.before_state_rename")
+        self._disk.rename(temporary, _IDENTITY)
+        self._disk.sync_names()
+        self.identity = identity
+
+    # --- outbox ----------------------------------------------------------------------------------------
+
+    def entries(self) -> list[Entry]:
+        """What an earlier process left unconfirmed, oldest first."""
+        return [
+            Entry(
+                left.stream,
+                left.first_number,
+                outline_of(left.block).count,
+                left.topics,
+                strict=left.strict,
+                block=left.block,
+            )
+            for left in self._outbox.entries
+        ]
+
+    def keep(self, entry: Entry) -> None:
+        """Write an entry before it may be sent. Not synced: it survives kill -9, and a sync makes it survive more."""
+        if self._outbox.size_bytes + len(entry.block) > OUTBOX_BYTES_MAX:
+            raise OutboxFull(self._outbox.size_bytes, OUTBOX_BYTES_MAX)
+        reach("client.before_outbox")
+        self._outbox.append(OutboxEntry(entry.stream, entry.first_number, entry.numbers, entry.topics, entry.strict, entry.block))
+        reach("client.after_outbox")
+
+    def retire(self, stream: bytes, through_number: int) -> None:
+        self._outbox.retire(stream, through_number)
+
+    def confirmed(self) -> dict[bytes, int]:
+        return {**self.identity.confirmed_numbers(), **self._outbox.confirmed}
+
+    def sync(self) -> None:
+        self._outbox.sync()
+
+    # --- slots -----------------------------------------------------------------------------------------
+
+    def open_slot(self, info: SubscriptionInfo) -> tuple[Slot, Place, bool]:
+        """Return the slot, where to write it, and whether the operating system died since it was written last."""
+        file = self._disk.map(_slot_name(info.subscription_id), SLOT_BYTES)
+        place = MappedPlace(file)
+        slot = decode_slot(file.read(0, SLOT_BYTES))
+        is_os_crash = slot is not None and not slot.is_clean and (slot.boot != self._boot or self._boot == b"\0" * 16)
+        if slot is None or slot.subscription_id != info.subscription_id or slot.topic_id != info.topic_id:
+            slot, is_os_crash = fresh_slot(info, self._boot), False
+        slot.boot, slot.is_clean = self._boot, False
+        return slot, place, is_os_crash
+
+    def drop_slot(self, subscription_id: int) -> None:
+        name = _slot_name(subscription_id)
+        if name in self._disk.names():
+            self._disk.unlink(name)
+
+    def close(self) -> None:
+        self._outbox.close()
+        self._disk.unlock()
+
+
+def fresh_slot(info: SubscriptionInfo, boot: bytes) -> Slot:
+    """The slot of a subscription nothing was handed out from yet."""
+    slot = Slot(info.subscription_id, info.topic_id, info.cursor, info.cursor, info.cursor, boot=boot)
+    slot.freeze()
+    return slot
+
+
+def _slot_name(subscription_id: int) -> str:
+    return f"slot-{subscription_id:016x}"

@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a decision asks the engine to do. Order is a type: everything here is spoken after the sync, refusals too.
+
+May not: do anything.
+The idea: the engine applies the records at once, appends and syncs them with all others of the same drain, and only
+then speaks. An answer without records of its own waits as well: it may depend on a record of the same drain.
+Next: engine/loop.py, which carries them out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from oncemq.core.packets import Packet, Part, Refused
+from oncemq.core.records import Record
+from oncemq.model.refusals import TEXTS, Code
+
+
+@dataclass(frozen=True, slots=True)
+class Sender:
+    """Whom to answer: an address of the network and the number of the request."""
+
+    address: bytes
+    request: int
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Say this packet."""
+
+    to: Sender
+    packet: Packet
+
+
+@dataclass(frozen=True, slots=True)
+class Deliver:
+    """Read these ranges (topic id, first, end) from the journal once synced, and say them as Blocks."""
+
+    to: Sender
+    parts: tuple[Part, ...]
+    ranges: tuple[tuple[int, int, int], ...]
+    bytes_max: int
+    through: int
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Say how the broker is; the engine adds what only it knows."""
+
+    to: Sender
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """End the loop once everything is said."""
+
+
+Speech = Send | Deliver | Report | Stop
+
+
+@dataclass(frozen=True, slots=True)
+class Effects:
+    """Records to write, in this order, and what to say once they are synced."""
+
+    records: tuple[Record, ...] = ()
+    speech: tuple[Speech, ...] = ()
+
+
+NOTHING = Effects()
+
+
+def answer(to: Sender, packet: Packet, *records: Record) -> Effects:
+    return Effects(records, (Send(to, packet),))
+
+
+def refusal(code: Code, *, expected: int = 0, detail: str = "") -> Refused:
+    """Return the packet that says no, with the text people read."""
+    text = TEXTS[code]
+    return Refused(code.value, f"{text} ({detail})" if detail else text, expected)
+
+
+def refuse(to: Sender, code: Code, *, expected: int = 0, detail: str = "") -> Effects:
+    return Effects((), (Send(to, refusal(code, expected=expected, detail=detail)),))

@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who a state directory is: its client id, the one log it belongs to, and the sessions it knows (R1, R3).
+
+May not: forget a session it tried before the broker has welcomed a newer one.
+The idea: every connect draws a random session, writes it down among the *tried* ones, and only then says Hello with all
+it knows. A directory that is an old copy does not know the broker's current session, and is refused by that alone.
+Next: core/sessions.py for the broker's side, client/state.py for the file.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from oncemq.core.packets import NOBODY, Hello
+from oncemq.errors import DirectoryUnusable, UsageError
+from oncemq.limits import KNOWN_SESSIONS_MAX, PAST_SESSIONS_MAX, PENDING_STREAMS_MAX
+
+FORMAT = 1
+
+
+class Identity(msgspec.Struct, frozen=True):
+    """The content of `client.json`; ids in hexadecimal, so that people can read it."""
+
+    client: str
+    format: int = FORMAT
+    log: str = ""
+    welcomed: str = ""
+    tried: tuple[str, ...] = ()
+    past: tuple[str, ...] = ()
+    confirmed: dict[str, int] = {}
+
+    def confirmed_numbers(self) -> dict[bytes, int]:
+        return {bytes.fromhex(stream): number for stream, number in self.confirmed.items()}
+
+
+def trying(identity: Identity, session: bytes) -> Identity:
+    """Add a session that is about to be tried."""
+    if len(identity.tried) + 1 >= KNOWN_SESSIONS_MAX:
+        raise UsageError(
+            f"client {identity.client!r} was started {len(identity.tried)} times without reaching a broker: "
+            "start a broker and connect once before going on"
+        )
+    return msgspec.structs.replace(identity, tried=(*identity.tried, session.hex()))
+
+
+def welcomed(identity: Identity, session: bytes, log_id: bytes) -> Identity:
+    """The broker accepted that session: what was known before is past."""
+    past = (*identity.past, identity.welcomed) if identity.welcomed else identity.past
+    return msgspec.structs.replace(
+        identity,
+        log=log_id.hex(),
+        welcomed=session.hex(),
+        tried=(),
+        past=past[-PAST_SESSIONS_MAX:],
+        confirmed={},
+    )
+
+
+def hello(identity: Identity, session: bytes, pending: tuple[bytes, ...], *, ephemeral: bool, takeover: bool) -> Hello:
+    """What to say to a broker."""
+    if len(pending) > PENDING_STREAMS_MAX:
+        raise UsageError(
+            f"the outbox holds puts of {len(pending)} earlier runs: at most {PENDING_STREAMS_MAX} can be sent at once"
+        )
+    known = tuple(bytes.fromhex(text) for text in (identity.welcomed, *identity.tried) if text and text != session.hex())
+    return Hello(
+        identity.client,
+        session,
+        bytes.fromhex(identity.log) if identity.log else NOBODY,
+        known,
+        tuple(bytes.fromhex(text) for text in identity.past),
+        pending,
+        ephemeral,
+        takeover,
+    )
+
+
+def encode_identity(identity: Identity) -> bytes:
+    return msgspec.json.format(msgspec.json.encode(identity), indent=2) + b"\n"
+
+
+def decode_identity(content: bytes, directory: str, client: str) -> Identity:
+    """Read the file; raise DirectoryUnusable if it is not this client's, or not ours at all."""
+    try:
+        identity = msgspec.json.decode(content, type=Identity)
+    except msgspec.DecodeError as problem:
+        raise DirectoryUnusable(directory, f"client.json cannot be read ({problem})") from problem
+    if identity.client != client:
+        raise DirectoryUnusable(
+            directory, f"it belongs to client {identity.client!r}, not {client!r}: use a directory per client"
+        )
+    if identity.format > FORMAT:
+        raise DirectoryUnusable(directory, f"it was written by a newer version (format {identity.format}): upgrade oncemq")
+    return identity

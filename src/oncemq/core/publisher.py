@@ -1,0 +1,213 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The publishing half of a client: blocks in order, a window of them in flight, each kept until it has its outcome.
+
+May not: renumber, re-cut or drop a block; send one before the runner has put it into the outbox.
+The idea: entries stand in one queue, oldest first, those of older sessions' streams before our own. The first `sent` of them
+are in flight. An answer settles an entry wherever it stands; entries leave at the head only. After a lost
+connection everything unsettled is sent again: the broker takes each number once.
+Next: client/client.py, which moves the packets; journal/outbox.py, where entries survive.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import deque
+from collections.abc import Iterable
+
+import msgspec
+
+from oncemq.core.packets import Put, PutDone, StreamInfo
+from oncemq.errors import Diverged, MessageTooLarge, invariant
+from oncemq.limits import (
+    BLOCK_CUT_BYTES,
+    BLOCK_CUT_MESSAGES,
+    HEADERS_BYTES_MAX,
+    KEY_BYTES_MAX,
+    PUT_WINDOW_BLOCKS,
+    PUT_WINDOW_BYTES,
+    VALUE_BYTES_MAX,
+)
+from oncemq.model.block import cut_block
+from oncemq.model.message import Headers, Outcome
+
+
+class Entry:
+    """One cut block on its way: its numbers, its bytes, and its outcome once there is one."""
+
+    __slots__ = ("block", "count", "done", "first_number", "numbers", "stream", "strict", "topics")
+
+    def __init__(
+        self, stream: bytes, first_number: int, count: int, topics: tuple[str, ...], *, strict: bool, block: bytes | bytearray
+    ) -> None:
+        self.stream = stream
+        self.first_number = first_number
+        self.count = count
+        self.numbers = count * len(topics)
+        self.topics = topics
+        self.strict = strict
+        self.block = block
+        self.done: PutDone | None = None
+
+    @property
+    def last_number(self) -> int:
+        return self.first_number + self.numbers - 1
+
+    def packet(self, session: bytes) -> Put:
+        return Put(session, self.stream, self.first_number, self.count, self.topics, self.strict)
+
+    def outcomes(self) -> list[Outcome]:
+        """One outcome per topic; of a repeat too old to be kept in full only that it was taken is known."""
+        done = self.done
+        invariant(done is not None, "asked for the outcome of an unsettled block")
+        told = dict(enumerate(done.outcomes)) if done else {}
+        duplicate = bool(done and done.duplicate)
+        return [
+            Outcome(
+                topic,
+                told[index].topic_id if index in told else 0,
+                self.first_number + index * self.count,
+                self.count,
+                told[index].stored if index in told else True,
+                told[index].first_offset if index in told else None,
+                duplicate,
+            )
+            for index, topic in enumerate(self.topics)
+        ]
+
+
+class OpenBlock:
+    """Messages for the same topics that wait to be cut. Columns nobody uses are not kept."""
+
+    __slots__ = ("headers", "keys", "size_bytes", "strict", "times_us", "topics", "values")
+
+    def __init__(self, topics: tuple[str, ...], *, strict: bool) -> None:
+        self.topics = topics
+        self.strict = strict
+        self.values: list[bytes] = []
+        self.times_us: array[int] = array("q")
+        self.keys: list[bytes | None] | None = None
+        self.headers: list[bytes | None] | None = None
+        self.size_bytes = 0
+
+    @property
+    def is_full(self) -> bool:
+        return len(self.values) >= BLOCK_CUT_MESSAGES or self.size_bytes >= BLOCK_CUT_BYTES
+
+    def add(self, value: bytes, time_us: int, key: bytes | None = None, headers: Headers | None = None) -> None:
+        """Add a message, or raise MessageTooLarge and add nothing."""
+        if len(value) > VALUE_BYTES_MAX:
+            raise MessageTooLarge("value", len(value), VALUE_BYTES_MAX)
+        if key is not None or headers is not None or self.keys is not None or self.headers is not None:
+            self._add_columns(key, headers)
+        self.values.append(value)
+        self.times_us.append(time_us)
+        self.size_bytes += len(value)
+
+    def _add_columns(self, key: bytes | None, headers: Headers | None) -> None:
+        encoded = None if headers is None else msgspec.msgpack.encode(headers)
+        for part, content, limit in (("key", key, KEY_BYTES_MAX), ("headers", encoded, HEADERS_BYTES_MAX)):
+            if content is not None and len(content) > limit:
+                raise MessageTooLarge(part, len(content), limit)
+        if self.keys is None and key is not None:
+            self.keys = [None] * len(self.values)
+        if self.headers is None and encoded is not None:
+            self.headers = [None] * len(self.values)
+        if self.keys is not None:
+            self.keys.append(key)
+        if self.headers is not None:
+            self.headers.append(encoded)
+        self.size_bytes += len(key or b"") + len(encoded or b"")
+
+    def cut(self) -> bytearray:
+        return cut_block(self.values, self.times_us, self.keys, self.headers)
+
+
+class Publisher:
+    """The queue of entries of one client process."""
+
+    def __init__(self, stream: bytes) -> None:
+        self.stream = stream
+        self.next_number = 1
+        self.confirmed: dict[bytes, int] = {}
+        """The highest number of each stream whose outcome is known here."""
+        self._entries: deque[Entry] = deque()
+        self._by_number: dict[tuple[bytes, int], Entry] = {}
+        self._sent = 0
+        self._sent_bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    @property
+    def messages(self) -> int:
+        """How many messages wait for their outcome."""
+        return sum(entry.count for entry in self._entries)
+
+    @property
+    def in_flight(self) -> int:
+        return self._sent
+
+    @property
+    def is_window_full(self) -> bool:
+        return self._sent >= PUT_WINDOW_BLOCKS or self._sent_bytes >= PUT_WINDOW_BYTES
+
+    def adopt(self, entry: Entry) -> None:
+        """Take over an entry an earlier process left in the outbox. Before any of our own."""
+        invariant(self.next_number == 1, "entries of older streams come first")
+        self._append(entry)
+
+    def cut(self, topics: tuple[str, ...], *, strict: bool, block: bytes | bytearray, count: int) -> Entry:
+        """Give a block its numbers. From here on it is never changed."""
+        entry = Entry(self.stream, self.next_number, count, topics, strict=strict, block=block)
+        self.next_number += entry.numbers
+        self._append(entry)
+        return entry
+
+    def _append(self, entry: Entry) -> None:
+        self._entries.append(entry)
+        self._by_number[entry.stream, entry.first_number] = entry
+
+    def streams(self) -> tuple[bytes, ...]:
+        """Older streams that still have entries, in order."""
+        return tuple(dict.fromkeys(entry.stream for entry in self._entries if entry.stream != self.stream))
+
+    def to_send(self) -> list[Entry]:
+        """Return what the window lets go now, and count it as in flight."""
+        out: list[Entry] = []
+        while self._sent < len(self._entries) and not self.is_window_full:
+            entry = self._entries[self._sent]
+            self._sent += 1
+            self._sent_bytes += len(entry.block)
+            out.append(entry)
+        return out
+
+    def on_put_done(self, done: PutDone) -> list[Entry]:
+        """Settle an entry; return those that leave the queue, in order."""
+        entry = self._by_number.get((done.stream, done.first_number))
+        if entry is None or entry.done is not None:
+            return []
+        entry.done = done
+        left: list[Entry] = []
+        while self._entries and self._entries[0].done is not None:
+            left.append(self._leave())
+        return left
+
+    def _leave(self) -> Entry:
+        entry = self._entries.popleft()
+        del self._by_number[entry.stream, entry.first_number]
+        self.confirmed[entry.stream] = entry.last_number
+        if self._sent:
+            self._sent -= 1
+            self._sent_bytes -= len(entry.block)
+        return entry
+
+    def rewind(self) -> None:
+        """Everything unsettled has to be sent again: the connection, or an earlier block, was lost."""
+        self._sent = 0
+        self._sent_bytes = 0
+
+    def on_welcome(self, streams: Iterable[StreamInfo], previous: StreamInfo, confirmed: dict[bytes, int]) -> None:
+        """Raise Diverged if the broker has less than what was confirmed here: then it went back, not we."""
+        for info in (*streams, previous):
+            if info.last_number < confirmed.get(info.stream, 0):
+                raise Diverged(f"put {confirmed[info.stream]} was confirmed, but the broker now ends at {info.last_number}")

@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Taking a block: new, repeated, missing its predecessor, or refused. One number, one durable outcome (R4, R5).
+
+May not: consume a number without a record, or answer differently when asked again.
+The idea: `first_number == last + 1` is new, anything up to `last` is a repeat, anything else is a gap.
+Final refusals are outcomes and are journaled; transient ones (full disk) consume nothing.
+Next: core/streams.py for what is remembered, core/broker.py for who calls.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from oncemq.core.effects import Effects, Sender, answer, refuse
+from oncemq.core.packets import Put, PutDone, PutOutcome
+from oncemq.core.records import NOT_STORED, Placement, PutRefused, Stored
+from oncemq.core.state import BrokerState
+from oncemq.core.streams import ClientState, Kept, Stream
+from oncemq.model.block import BadBlock, Outline, ValueTooLarge, check_block
+from oncemq.model.names import is_valid_name
+from oncemq.model.refusals import Code
+from oncemq.ports import Instant
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """A block somebody wants to put: whose, to whom the answer goes, and what the journal can still take."""
+
+    client: ClientState
+    to: Sender
+    packet: Put
+    block: bytes
+    now: Instant
+    room_bytes: int
+
+    @property
+    def numbers(self) -> int:
+        return self.packet.count * len(self.packet.topics)
+
+
+def decide_put(state: BrokerState, offer: Offer) -> Effects:
+    """Decide what becomes of a block."""
+    packet, to = offer.packet, offer.to
+    stream = offer.client.streams.get(packet.stream)
+    if stream is None:
+        return refuse(to, Code.UNKNOWN_STREAM)
+    if packet.first_number + offer.numbers - 1 <= stream.last:
+        return _repeat(offer, stream)
+    if packet.first_number != stream.last + 1:
+        return refuse(to, Code.GAP_IN_STREAM, expected=stream.last + 1)
+    try:
+        outline = check_block(offer.block)
+    except ValueTooLarge:
+        return _final(offer, Code.TOO_LARGE, 0)
+    except BadBlock as problem:
+        return refuse(to, Code.CORRUPT_BLOCK, detail=str(problem))
+    if outline.count != packet.count:
+        return refuse(to, Code.MALFORMED, detail="the block holds another number of messages")
+    return _take(state, offer, outline)
+
+
+def _take(state: BrokerState, offer: Offer, outline: Outline) -> Effects:
+    packet = offer.packet
+    if not all(map(is_valid_name, packet.topics)) or len(set(packet.topics)) != len(packet.topics):
+        return _final(offer, Code.INVALID_NAME, outline.crc)
+    placements = _place(state, packet.topics)
+    is_stored = [placement.first_offset != NOT_STORED for placement in placements]
+    if packet.strict and not all(is_stored):
+        return _final(offer, Code.NO_SUBSCRIBERS, outline.crc)
+    if len(offer.block) > offer.room_bytes:
+        return refuse(offer.to, Code.DISK_FULL)
+    block = offer.block if any(is_stored) else b""
+    record = Stored(
+        state.next_append_number,
+        max(offer.now.wall_us, state.append_time_us),  # Ages must not run backwards when a clock does.
+        state.start_id,
+        packet.stream,
+        packet.first_number,
+        packet.count,
+        outline.crc,
+        len(block),
+        placements,
+        offer.client.name,
+        None,
+        block,
+    )
+    return answer(offer.to, PutDone(packet.stream, packet.first_number, offer.numbers, False, "", _outcomes(placements)), record)
+
+
+def _place(state: BrokerState, names: tuple[str, ...]) -> tuple[Placement, ...]:
+    """Where the block goes in each topic: at its end, or nowhere if nobody is interested."""
+    placements = []
+    for name in names:
+        topic = state.topic_named(name)
+        if topic is None:
+            placements.append(Placement(0, NOT_STORED))
+        else:
+            placements.append(Placement(topic.topic_id, topic.end if topic.has_interest else NOT_STORED))
+    return tuple(placements)
+
+
+def _outcomes(placements: tuple[Placement, ...]) -> tuple[PutOutcome, ...]:
+    return tuple(
+        PutOutcome(entry.topic_id, True, entry.first_offset)
+        if entry.first_offset != NOT_STORED
+        else PutOutcome(entry.topic_id, False, None)
+        for entry in placements
+    )
+
+
+def _final(offer: Offer, code: Code, block_crc: int) -> Effects:
+    """A refusal that is the outcome: the numbers are used up, and every repeat hears the same."""
+    packet, numbers = offer.packet, offer.numbers
+    record = PutRefused(offer.client.name, packet.stream, packet.first_number, numbers, block_crc, code.value)
+    return answer(offer.to, PutDone(packet.stream, packet.first_number, numbers, False, code.value, ()), record)
+
+
+def _repeat(offer: Offer, stream: Stream) -> Effects:
+    """Tell the outcome again, in full while it is kept. Other bytes under the same number are a conflict."""
+    packet, numbers = offer.packet, offer.numbers
+    kept = stream.outcome_at(packet.first_number)
+    if kept is not None and (kept.numbers != numbers or _differs(kept, offer.block)):
+        return refuse(offer.to, Code.CONFLICTING_PUT)
+    outcomes, code = (_outcomes(kept.placements), kept.code) if kept is not None else ((), "")
+    return answer(offer.to, PutDone(packet.stream, packet.first_number, numbers, True, code, outcomes))
+
+
+def _differs(kept: Kept, block: bytes) -> bool:
+    """Whether these are other bytes than those stored under that number. The checksum itself lies at 12 to 15."""
+    return kept.block_crc not in {0, int.from_bytes(block[12:16], "little")}

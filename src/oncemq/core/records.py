@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The facts a broker writes down. State is nothing but these, applied in order.
+
+May not: change meaning once released: docs/journal-format.md and tests/golden hold the bytes of each.
+The idea: records are past facts with explicit ids; whoever applies them needs no clock, no dice and no luck.
+`Stored` is the busy one and has a binary header of its own (journal/codec.py); all others are small msgpack arrays.
+Codes 14 to 17 are reserved: Transacted, Staged, StagedCommitted, Moved.
+Next: core/broker.py, which decides them and applies them.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+NOT_STORED = -1
+"""The first offset of a placement nobody was interested in."""
+
+
+class Started(msgspec.Struct, frozen=True, array_like=True):
+    """A broker start: from `first_append_number` on, append numbers belong to this random id."""
+
+    start_id: bytes
+    first_append_number: int
+    wall_us: int
+    version: str
+
+
+class SessionOpened(msgspec.Struct, frozen=True, array_like=True):
+    """A Hello was accepted; `kept` names the older streams that may still be sent."""
+
+    client: str
+    session: bytes
+    kept: tuple[bytes, ...]
+    ephemeral: bool
+    wall_us: int
+
+
+class SessionClosed(msgspec.Struct, frozen=True, array_like=True):
+    """A Goodbye. The session stays the client's current one, so that its directory is still known."""
+
+    client: str
+    session: bytes
+
+
+class ClientForgotten(msgspec.Struct, frozen=True, array_like=True):
+    """A client with its streams and subscriptions is gone, by command or by lease."""
+
+    client: str
+
+
+class TopicCreated(msgspec.Struct, frozen=True, array_like=True):
+    """A topic, with an id that is never used again. `explicit` topics live until they are deleted."""
+
+    topic_id: int
+    name: str
+    explicit: bool
+    retain: str
+    limit: str
+    wall_us: int
+
+
+class TopicDeleted(msgspec.Struct, frozen=True, array_like=True):
+    topic_id: int
+
+
+class Subscribed(msgspec.Struct, frozen=True, array_like=True):
+    subscription_id: int
+    topic_id: int
+    client: str
+    authority: str
+    start_offset: int
+    wall_us: int
+
+
+class Unsubscribed(msgspec.Struct, frozen=True, array_like=True):
+    subscription_id: int
+
+
+class AuthorityFixed(msgspec.Struct, frozen=True, array_like=True):
+    """The first consuming call decided how this subscription is consumed."""
+
+    subscription_id: int
+    authority: str
+
+
+class CommandSettled(msgspec.Struct, frozen=True, array_like=True):
+    """The outcome of a session's last command: `reply` is the packet to repeat (wire bytes, without request number)."""
+
+    client: str
+    session: bytes
+    command: int
+    reply: bytes
+
+
+class Placement(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Where a block lies in one topic; `first_offset` is NOT_STORED where nobody was interested."""
+
+    topic_id: int
+    first_offset: int
+
+
+class Origin(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Where in a mesh a block was first stored: (node, start) and its number there."""
+
+    node: bytes
+    start_id: bytes
+    number: int
+
+
+class Stored(msgspec.Struct, frozen=True, array_like=True):
+    """A block was taken: one durable outcome for `count` put numbers per placement."""
+
+    append_number: int
+    append_time_us: int
+    start_id: bytes
+    stream: bytes
+    first_number: int
+    count: int
+    block_crc: int
+    block_bytes: int
+    placements: tuple[Placement, ...]
+    publisher: str
+    origin: Origin | None = None
+    block: bytes | bytearray = b""
+
+
+class PutRefused(msgspec.Struct, frozen=True, array_like=True):
+    """A final refusal is an outcome too: these put numbers are used up."""
+
+    client: str
+    stream: bytes
+    first_number: int
+    numbers: int
+    block_crc: int
+    code: str
+
+
+class CursorMoved(msgspec.Struct, frozen=True, array_like=True):
+    subscription_id: int
+    cursor: int
+
+
+class Trimmed(msgspec.Struct, frozen=True, array_like=True):
+    """Messages below `low` are gone for good."""
+
+    topic_id: int
+    low: int
+
+
+Record = (
+    Started
+    | SessionOpened
+    | SessionClosed
+    | ClientForgotten
+    | TopicCreated
+    | TopicDeleted
+    | Subscribed
+    | Unsubscribed
+    | AuthorityFixed
+    | CommandSettled
+    | Stored
+    | PutRefused
+    | CursorMoved
+    | Trimmed
+)
+
+CODES: dict[int, type[Record]] = {
+    1: Started,
+    2: SessionOpened,
+    3: SessionClosed,
+    4: ClientForgotten,
+    5: TopicCreated,
+    6: TopicDeleted,
+    7: Subscribed,
+    8: Unsubscribed,
+    9: AuthorityFixed,
+    10: CommandSettled,
+    11: Stored,
+    12: PutRefused,
+    13: CursorMoved,
+    18: Trimmed,
+}
+"""Type codes on disk. 14 Transacted, 15 Staged, 16 StagedCommitted and 17 Moved are reserved."""

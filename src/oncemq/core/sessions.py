@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Hello and Goodbye: which process may speak for a client id (R3).
+
+May not: accept a directory that does not know the client's current session, unless the caller takes over aloud.
+The idea: one test of random session ids refuses old, cloned and restored directories, containers without their volume,
+and the late Hello of a dead process alike. No epochs, no clocks, no order of arrival.
+Next: core/streams.py for what a session owns.
+"""
+
+from __future__ import annotations
+
+from oncemq.core.departures import forget_records
+from oncemq.core.effects import Effects, Sender, answer, refuse
+from oncemq.core.packets import NOBODY, Goodbye, GoodbyeDone, Hello, StreamInfo, SubscriptionInfo, Welcome
+from oncemq.core.records import SessionClosed, SessionOpened
+from oncemq.core.state import BrokerState
+from oncemq.core.streams import ClientState
+from oncemq.limits import CLIENTS_MAX
+from oncemq.model.names import EPHEMERAL_PREFIX, is_client_on_the_wire
+from oncemq.model.refusals import Code
+from oncemq.ports import Instant
+
+
+def decide_hello(state: BrokerState, log_id: bytes, to: Sender, packet: Hello, now: Instant) -> Effects:
+    """Open a session, repeat the Welcome of this very one, or say why not."""
+    client = state.clients.get(packet.client)
+    refused = _why_not(state, log_id, packet, client)
+    if refused is not None:
+        return refuse(to, refused)
+    if client is not None and client.session == packet.session:
+        return answer(to, _welcome(state, log_id, packet, client, previous=StreamInfo(NOBODY, 0)))
+    record = SessionOpened(packet.client, packet.session, packet.pending, packet.ephemeral, now.wall_us)
+    return answer(to, _welcome(state, log_id, packet, client, previous=_previous(client)), record)
+
+
+def _why_not(state: BrokerState, log_id: bytes, packet: Hello, client: ClientState | None) -> Code | None:
+    is_ephemeral_name = packet.client.startswith(EPHEMERAL_PREFIX)
+    if not is_client_on_the_wire(packet.client) or packet.ephemeral != is_ephemeral_name:
+        return Code.INVALID_NAME
+    if packet.session == NOBODY or packet.session in packet.pending or len(set(packet.pending)) != len(packet.pending):
+        return Code.MALFORMED
+    if packet.log_id not in {NOBODY, log_id}:
+        return Code.DIVERGED
+    if client is None:
+        return _why_not_new(state, packet)
+    if packet.takeover or client.session == packet.session or client.session in packet.known:
+        return None
+    return Code.DIVERGED if client.session in packet.past else Code.STATE_LOST
+
+
+def _why_not_new(state: BrokerState, packet: Hello) -> Code | None:
+    """A client this broker has never heard of must not claim a past here; then it is the broker that went back."""
+    if packet.log_id != NOBODY and not packet.takeover:
+        return Code.DIVERGED
+    return Code.TOO_MANY if len(state.clients) >= CLIENTS_MAX else None
+
+
+def _previous(client: ClientState | None) -> StreamInfo:
+    if client is None:
+        return StreamInfo(NOBODY, 0)
+    return StreamInfo(client.session, client.streams[client.session].last)
+
+
+def _welcome(state: BrokerState, log_id: bytes, packet: Hello, client: ClientState | None, previous: StreamInfo) -> Welcome:
+    """What the client will be told once its session is synced. Streams are as they will be after the record."""
+    known = client.streams if client is not None else {}
+    streams = tuple(
+        StreamInfo(stream, known[stream].last if stream in known else 0) for stream in (*packet.pending, packet.session)
+    )
+    subscriptions = subscriptions_of(state, client) if client is not None else ()
+    taken_over = packet.takeover and client is not None and client.session not in {packet.session, *packet.known}
+    return Welcome(packet.client, packet.session, log_id, state.start_id, streams, previous, taken_over, subscriptions)
+
+
+def subscriptions_of(state: BrokerState, client: ClientState) -> tuple[SubscriptionInfo, ...]:
+    return tuple(
+        state.topics[topic_id].describe(state.subscriptions[subscription_id])
+        for topic_id, subscription_id in client.subscriptions.items()
+    )
+
+
+def decide_goodbye(state: BrokerState, client: ClientState, to: Sender, packet: Goodbye) -> Effects:
+    """Close a session. An ephemeral client is gone with everything it had; a durable one stays known."""
+    if not client.ephemeral:
+        return answer(to, GoodbyeDone(packet.session), SessionClosed(client.name, packet.session))
+    return answer(to, GoodbyeDone(packet.session), *forget_records(state, client))

@@ -1,0 +1,253 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The receiving half of a client, one machine per subscription: what may be handed out, and what that finishes.
+
+May not: hand out a message twice, out of order, or before the runner has written the slot.
+The idea: blocks that continue `next_offset` are buffered whole; `take` slices them into messages, moves the slot, and so
+finishes the message handed out before (R7). What is in doubt, gone or damaged stands in the way until it is told.
+Next: core/slot.py for the numbers, client/client.py for the runner.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import NamedTuple
+
+from oncemq.core.packets import SubscriptionInfo, Want
+from oncemq.core.slot import Slot
+from oncemq.errors import Damaged, Gap, InDoubt, StateLost
+from oncemq.limits import RESERVE_AHEAD_MESSAGES
+from oncemq.model.block import BadBlock, messages_of
+from oncemq.model.message import Message, Source
+
+
+class Span(NamedTuple):
+    """A range of offsets [first, end)."""
+
+    first: int
+    end: int
+
+
+class Subscriber:
+    """One subscription of this process."""
+
+    __slots__ = (
+        "_blocks",
+        "_messages",
+        "_position",
+        "_received_append",
+        "_received_start",
+        "authority",
+        "buffered_bytes",
+        "damaged",
+        "doubt",
+        "end",
+        "gap",
+        "next_offset",
+        "slot",
+        "start",
+        "through",
+        "told",
+        "topic",
+    )
+
+    def __init__(self, info: SubscriptionInfo, slot: Slot) -> None:
+        self.topic = info.topic
+        self.authority = info.authority
+        self.start = info.start
+        self.slot = slot
+        self.next_offset = slot.handed
+        self.told = info.cursor
+        """The cursor the broker has been told."""
+        self.doubt: Span | None = None
+        self.gap: Span | None = None
+        self.damaged: tuple[Span, str] | None = None
+        self.end = info.end
+        """Where the topic ended when the broker last spoke of it."""
+        self.through = 0
+        """Messages of this topic that are not buffered have an append number above this one."""
+        self.buffered_bytes = 0
+        self._blocks: deque[tuple[Source, bytes]] = deque()
+        self._messages: list[Message] = []
+        self._position = 0
+        self._received_append = slot.append_number
+        self._received_start = slot.start_id
+
+    # --- at the start --------------------------------------------------------------------------------
+
+    def resume(self, info: SubscriptionInfo, *, is_os_crash: bool, taken_over: bool, client: str) -> None:
+        """Compare the slot with the broker after a Welcome, and work out what is in doubt."""
+        slot = self.slot
+        if taken_over:
+            self._doubt(Span(info.cursor, info.end))
+        elif info.cursor > slot.reserved:
+            raise StateLost(client)  # The broker was told more than this directory ever handed out: it is an old copy.
+        elif is_os_crash:
+            self._doubt(Span(slot.finished, min(slot.reserved, info.end)))
+        else:
+            self._doubt(Span(slot.finished, slot.handed))
+
+    def _doubt(self, span: Span) -> None:
+        slot = self.slot
+        slot.finished, slot.handed = span.first, max(span.end, span.first)
+        slot.reserved = max(slot.reserved, slot.handed)
+        self.next_offset = slot.handed
+        self.doubt = span if span.end > span.first else None
+
+    def settle(self, choice: str) -> None:
+        """Resolve what is in doubt or damaged: `repeat` hands it out again, `skip` counts it as finished."""
+        if self.damaged is not None and choice == "skip":
+            self.slot.finished = self.slot.handed = self.next_offset = self.damaged[0].end
+            self.damaged = None
+        elif self.doubt is not None:
+            self.drop_buffer()
+            at = self.doubt.first if choice == "repeat" else self.doubt.end
+            self.slot.finished = self.slot.handed = self.next_offset = at
+            self.doubt = None
+
+    # --- from the broker -----------------------------------------------------------------------------
+
+    def want(self) -> Want:
+        """What to ask for: from the first offset not buffered; done is what the application finished."""
+        slot = self.slot
+        self.told = max(self.told, slot.finished)
+        return Want(
+            slot.subscription_id,
+            slot.topic_id,
+            self.next_offset,
+            slot.finished,
+            self._received_start,
+            self._received_append,
+        )
+
+    def on_block(self, source: Source, block: bytes, count: int) -> bool:
+        """Buffer a block if it continues what is here; a copy or a stray is dropped."""
+        end = source.first_offset + count
+        if not source.first_offset <= self.next_offset < end or self.gap is not None or self.damaged is not None:
+            return False
+        self._blocks.append((source, block))
+        self.buffered_bytes += len(block)
+        self.next_offset = end
+        self._received_append, self._received_start = source.append_number, source.start_id
+        return True
+
+    def on_part(self, low: int, end: int, through: int, damaged: Span | None) -> None:
+        """What the broker says of this topic besides its blocks."""
+        self.end = max(self.end, end)
+        if low > self.next_offset:
+            self.gap = Span(self.next_offset, low)
+        if damaged is not None and damaged.end > self.next_offset >= damaged.first:
+            self.damaged = Span(self.next_offset, damaged.end), "the broker cannot read it"
+        self.through = max(self.through, through)
+
+    def drop_buffer(self) -> None:
+        """Forget what was prefetched and start over behind what was handed out."""
+        self._blocks.clear()
+        self._messages, self._position = [], 0
+        self.buffered_bytes = 0
+        self.next_offset = self.slot.handed
+        self._received_append, self._received_start = self.slot.append_number, self.slot.start_id
+
+    # --- to the application --------------------------------------------------------------------------
+
+    def head(self) -> int | None:
+        """The append number of the next message, or None if nothing is buffered."""
+        if self._position < len(self._messages):
+            return self._messages[self._position].source.append_number
+        return self._blocks[0][0].append_number if self._blocks else None
+
+    def raise_if_blocked(self) -> None:
+        """Tell what stands before the next message. A gap is told once: the next call goes on behind it."""
+        if self.doubt is not None:
+            raise InDoubt(self.topic, *self.doubt)
+        if self.head() is not None:
+            return
+        if self.damaged is not None:
+            raise Damaged(self.topic, *self.damaged[0], self.damaged[1])
+        if self.gap is not None:
+            gap, self.gap = self.gap, None
+            self.slot.finished = self.slot.handed  # The call that meets the gap finishes what was handed out before it.
+            self.next_offset = gap.end
+            raise Gap(self.topic, *gap)
+
+    def has_message(self) -> bool:
+        """Whether `take` will return something; slices the next block when the last one is used up."""
+        if self._position < len(self._messages):
+            return True
+        while self._blocks:
+            if self._slice_next():
+                return True
+        return False
+
+    def _slice_next(self) -> bool:
+        source, block = self._blocks.popleft()
+        self.buffered_bytes -= len(block)
+        expected = max(self.slot.handed, source.first_offset)
+        try:
+            self._messages = messages_of(block, source, skip=expected - source.first_offset)
+        except BadBlock as problem:
+            end = source.first_offset + self._count_of(block)
+            self._blocks.clear()
+            self._messages = []
+            self.buffered_bytes = 0
+            self.damaged = Span(expected, max(end, expected + 1)), str(problem)
+            return False
+        self._position = 0
+        if source.start_id != self.slot.start_id:
+            self.slot.start_id = source.start_id
+            self.slot.freeze()
+        return bool(self._messages)
+
+    def _count_of(self, block: bytes) -> int:
+        return int.from_bytes(block[4:8], "little")
+
+    def take(self) -> Message:
+        """Hand out the next message, which finishes the one before. The caller writes the slot before it lets go."""
+        message = self._messages[self._position]
+        self._position += 1
+        slot = self.slot
+        slot.finished = message.offset
+        slot.handed = message.offset + 1
+        slot.append_number = message.source.append_number
+        return message
+
+    def take_ready(self) -> Message | None:
+        """The same on the fast path: None where anything but handing out is due (slicing, reserving, telling)."""
+        position = self._position
+        if position >= len(self._messages):
+            return None
+        message = self._messages[position]
+        slot, offset = self.slot, message.offset
+        if offset >= slot.reserved:
+            return None
+        self._position = position + 1
+        slot.finished = offset
+        slot.handed = offset + 1
+        slot.append_number = message.source.append_number
+        return message
+
+    def take_many(self, count: int) -> list[Message]:
+        """Hand out up to `count` messages of what is buffered, which finishes everything handed out before."""
+        taken: list[Message] = []
+        while len(taken) < count and self.has_message():
+            wanted = count - len(taken)
+            taken.extend(self._messages[self._position : self._position + wanted])
+            self._position = min(self._position + wanted, len(self._messages))
+        if taken:
+            slot = self.slot
+            slot.finished = taken[0].offset
+            slot.handed = taken[-1].offset + 1
+            slot.append_number = taken[-1].source.append_number
+        return taken
+
+    def needs_reserve(self, count: int = 1) -> bool:
+        """Whether handing out `count` more would pass what is reserved, and synced."""
+        return self.slot.handed + count > self.slot.reserved
+
+    def reserve(self, count: int = 1) -> None:
+        """Raise the reservation; the caller syncs the slot before it hands anything out."""
+        self.slot.reserved = self.slot.handed + max(RESERVE_AHEAD_MESSAGES, 4 * count)
+
+    def finish(self) -> None:
+        """Everything handed out is done: an explicit ack, or the end of a `with` block without an exception."""
+        if self.doubt is None:
+            self.slot.finished = self.slot.handed

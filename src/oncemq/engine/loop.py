@@ -1,0 +1,251 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The broker's loop: drain → decide and apply → append → sync → speak. The order is the promise.
+
+May not: say anything before the sync of its drain, refusals included; go on after a failed write or sync.
+The idea: everything that arrived while the last sync ran is decided now and shares the next one (group commit).
+Between two drains all applied state is synced: that is when trimming and snapshots are safe.
+Next: core/broker.py for the decisions, journal/journal.py for append and sync.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+from oncemq.core import packets as p
+from oncemq.core import records
+from oncemq.core.broker import BrokerMachine
+from oncemq.core.effects import Deliver, Effects, Report, Send, Sender, Speech, Stop, refusal
+from oncemq.core.packets import Packet, Part
+from oncemq.core.state import BrokerState
+from oncemq.crashpoints import reach
+from oncemq.errors import MalformedPacket
+from oncemq.journal.journal import Journal, JournalSettings
+from oncemq.journal.reading import DamagedRead
+from oncemq.limits import DRAIN_BYTES_MAX, DRAIN_PACKETS_MAX, KIB
+from oncemq.model.refusals import Code
+from oncemq.ports import Clock, Disk, Entropy, Frames, Network
+from oncemq.wire.codec import decode_from_client, encode, request_of
+
+log = logging.getLogger("oncemq.broker")
+
+_RECORD_OVERHEAD_BYTES = 2 * KIB
+"""More than any record needs besides the packet's own bytes."""
+_CONTROL_BYTES = 256 * KIB
+"""Room for what a drain may write besides puts: cursors, trims, sessions."""
+_IDLE_MS_MAX = 1_000
+_TOLD = (records.TopicCreated, records.TopicDeleted, records.SessionOpened, records.ClientForgotten, records.Subscribed)
+"""Facts worth a line in the log."""
+
+
+@dataclass(frozen=True, slots=True)
+class Arrived:
+    """A packet that could be read, and what it weighs."""
+
+    sender: Sender
+    packet: Packet
+    block: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerSettings:
+    """How a broker keeps things. `retain` and `limit` are for topics that a subscription creates."""
+
+    journal: JournalSettings
+    retain: str = ""
+    limit: str = ""
+    version: str = ""
+
+
+class BrokerLoop:
+    """One broker: its machine, its journal, and the ports they speak through."""
+
+    def __init__(self, machine: BrokerMachine, journal: Journal, network: Network, clock: Clock) -> None:
+        self.machine = machine
+        self.journal = journal
+        self._network = network
+        self._clock = clock
+        self._stopping = False
+        self._is_full = False
+        self._records: list[records.Record] = []
+        self._speech: list[Speech] = []
+
+    @classmethod
+    def open(
+        cls,
+        disk: Disk,
+        network: Network,
+        clock: Clock,
+        entropy: Entropy,
+        settings: BrokerSettings,
+    ) -> BrokerLoop:
+        """Recover what is on the disk and write down that a new life began, synced, before anything is served."""
+        state, start_id = BrokerState(), entropy.id16()
+        journal = Journal.open(disk, start_id=start_id, new_log_id=entropy.id16(), state=state, settings=settings.journal)
+        machine = BrokerMachine(state, journal, journal.log_id, retain=settings.retain, limit=settings.limit)
+        loop = cls(machine, journal, network, clock)
+        loop._take(machine.start(clock.now(), start_id, settings.version))
+        loop.journal.prepare(_CONTROL_BYTES, 1, control=True)
+        loop._write()
+        return loop
+
+    # --- one drain -------------------------------------------------------------------------------------
+
+    def step(self, wait_ms_max: int = _IDLE_MS_MAX) -> bool:
+        """Run one drain, waiting up to `wait_ms_max` for something to do; False once the broker has stopped."""
+        due_in_ms = self.machine.next_due_ms() - self._clock.now().ticks_ms
+        if due_in_ms > 0:
+            self._network.wait(min(due_in_ms, wait_ms_max))
+        arrived = self._drain()
+        reach("broker.after_receive")
+        now = self._clock.now()
+        if self.machine.is_tidy_due(now):
+            self.journal.trim(self.machine.lows())
+        self._make_room(arrived)
+        self._take(self.machine.tidy(now))
+        for entry in arrived:
+            self._take(self.machine.decide(now, entry.sender, entry.packet, entry.block))
+        self._take(self.machine.settle(now, has_records=bool(self._records)))
+        self._write()
+        self._speak()
+        return not self._stopping
+
+    def stop(self) -> None:
+        """End cleanly: what is known is written, synced and snapshotted; those who wait are told."""
+        self.journal.prepare(_CONTROL_BYTES, 1, control=True)
+        self._take(self.machine.last_words())
+        self._write()
+        self._speak()
+        self.journal.close()
+        log.info("stopped cleanly")
+
+    def _drain(self) -> list[Arrived]:
+        """Take what is waiting, up to the bounds of one drain; what cannot be read is refused."""
+        arrived: list[Arrived] = []
+        size_bytes = 0
+        while len(arrived) < DRAIN_PACKETS_MAX and size_bytes < DRAIN_BYTES_MAX:
+            received = self._network.receive()
+            if received is None:
+                break
+            address, frames = received
+            try:
+                request, packet, block = decode_from_client(frames)
+            except MalformedPacket as problem:
+                self._on_malformed(address, frames, problem)
+                continue
+            arrived.append(Arrived(Sender(address, request), packet, block))
+            size_bytes += len(frames[0]) + len(block)
+        return arrived
+
+    def _on_malformed(self, address: bytes, frames: Frames, problem: MalformedPacket) -> None:
+        """Refuse what has at least a head; be silent to what is not even a packet."""
+        self.machine.counters[f"malformed_{problem.code}"] += 1
+        log.debug("unreadable packet: %s", problem.reason)
+        request = request_of(frames)
+        if frames and len(frames[0]) >= 8:
+            self._speech.append(Send(Sender(address, request), refusal(Code(problem.code), detail=problem.reason[:200])))
+
+    def _make_room(self, arrived: list[Arrived]) -> None:
+        """Have space allocated before anything is admitted: what is applied must fit (R14)."""
+        needed = _CONTROL_BYTES + sum(_RECORD_OVERHEAD_BYTES + _weight(entry.packet, entry.block) for entry in arrived)
+        room = self.journal.prepare(needed, len(arrived))
+        if room < needed:
+            room = self.journal.prepare(_CONTROL_BYTES, len(arrived), control=True)
+        was_full, self._is_full = self._is_full, room < needed
+        if self._is_full != was_full:
+            log.warning(
+                "disk full: puts are refused until there is space" if self._is_full else "space is back: puts are taken again"
+            )
+        overhead = _CONTROL_BYTES + _RECORD_OVERHEAD_BYTES * len(arrived)
+        self.machine.room_bytes = max(0, room - overhead)
+
+    def _take(self, effects: Effects) -> None:
+        """Apply at once; remember what to write and to say."""
+        for record in effects.records:
+            self.machine.apply(record)
+            if isinstance(record, _TOLD):
+                log.info("%s", describe(record))
+        self._records.extend(effects.records)
+        self._speech.extend(effects.speech)
+
+    def _write(self) -> None:
+        """One write and one sync for the whole drain; any failure ends the process (SyncFailed)."""
+        if not self._records:
+            return
+        reach("broker.before_append")
+        self.journal.append(self._records)
+        reach("broker.after_append")
+        self.journal.sync()
+        reach("broker.after_sync")
+        self._records.clear()
+
+    def _speak(self) -> None:
+        """Say everything this drain had to say. All of it is synced."""
+        speech, self._speech = self._speech, []
+        for entry in speech:
+            match entry:
+                case Send(to, packet):
+                    self._network.send(to.address, [encode(to.request, packet)])
+                case Deliver():
+                    self._deliver(entry)
+                case Report(to):
+                    self._network.send(to.address, [encode(to.request, self._report())])
+                case Stop():
+                    self._stopping = True
+            reach("broker.between_answers")
+        reach("broker.after_answers")
+
+    def _deliver(self, delivery: Deliver) -> None:
+        parts = delivery.parts
+        try:
+            found = self.journal.read(delivery.ranges, delivery.bytes_max) if delivery.ranges else []
+        except DamagedRead as damage:
+            log.error("cannot read messages %d to %d of topic %d", damage.first, damage.end - 1, damage.topic_id)
+            self.machine.counters["damaged_reads"] += 1
+            found, parts = [], tuple(_mark_damaged(part, damage) for part in parts)
+        header = encode(delivery.to.request, p.Blocks(parts, delivery.through if not found else 0))
+        self._network.send(delivery.to.address, [header, found[0] if len(found) == 1 else b"".join(found)])
+
+    def _report(self) -> p.StatsDone:
+        journal = self.journal.statistics()
+        values = self.machine.statistics() | {
+            "journal_bytes": journal.size_bytes,
+            "journal_segments": journal.segments,
+            "journal_groups": journal.groups_appended,
+            "journal_syncs": journal.syncs,
+        }
+        return p.StatsDone(self.machine.log_id, self.machine.state.start_id, values)
+
+
+def _weight(packet: Packet, block: bytes) -> int:
+    """How many bytes a packet may cost in the journal at most, besides what every record costs."""
+    match packet:
+        case p.Put():
+            return len(block) + 32 * len(packet.topics)
+        case p.Hello():
+            return 20 * len(packet.pending)
+        case _:
+            return 0
+
+
+def _mark_damaged(part: Part, damage: DamagedRead) -> Part:
+    if part.topic_id != damage.topic_id:
+        return part
+    return Part(part.topic_id, part.offset, part.low, part.end, damage.first, damage.end)
+
+
+def describe(record: records.Record) -> str:
+    """A record as a line of the log."""
+    match record:
+        case records.TopicCreated():
+            return f"topic {record.name!r} created" + (f", retain {record.retain}" if record.retain else "")
+        case records.TopicDeleted():
+            return f"topic {record.topic_id} deleted"
+        case records.SessionOpened():
+            return f"client {record.client!r} opened session {record.session.hex()[:8]}"
+        case records.ClientForgotten():
+            return f"client {record.client!r} forgotten"
+        case records.Subscribed():
+            return f"client {record.client!r} subscribed to topic {record.topic_id} from offset {record.start_offset}"
+        case _:
+            return type(record).__name__

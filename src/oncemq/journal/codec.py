@@ -1,0 +1,334 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Record ⇄ bytes, on disk and on the way to a subscriber: they are the same bytes.
+
+May not: trust a byte it reads. Whatever is wrong raises BadRecord, nothing else.
+The idea: every record is a frame, a header and perhaps a block, padded to a multiple of 8.
+
+    frame 16:  length u32 · type u8 · version u8 · reserved u16 · header length u32 · crc32c u32
+    header:    msgpack, or for Stored a struct with placements, origin and publisher behind it
+    block:     only in Stored, the client's bytes verbatim, under their own checksum
+
+The frame's checksum covers the frame and the header. So a broker hands a record out without reading its block,
+and a block is never copied to be written. docs/journal-format.md has the tables.
+Next: segment.py, which puts records into groups.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+from crc32c import crc32c
+
+from oncemq.core.records import CODES, NOT_STORED, Origin, Placement, Record, Stored
+from oncemq.errors import invariant
+from oncemq.model.block import checksum
+
+Bytes = bytes | bytearray | memoryview
+
+VERSION = 1
+FRAME_BYTES = 16
+HAS_ORIGIN = 1
+STORED_CODE = next(code for code, kind in CODES.items() if kind is Stored)
+_LEAD = struct.Struct("<IBBHI")  # The frame without its checksum.
+_CRC = struct.Struct("<I")
+_FRAME = struct.Struct("<IBBHII")
+_STORED = struct.Struct("<Qq16s16sQIIIHHII")
+_PLACEMENT = struct.Struct("<Qq")
+_ORIGIN = struct.Struct("<16s16sQ")
+_FRAME_STORED = struct.Struct("<IBBHIIQq16s16sQIIIHHIIQq")  # A frame, a Stored header and its first placement at once.
+_PLACEMENTS_AT = FRAME_BYTES + _STORED.size
+_ONE_PLACEMENT_END = _PLACEMENTS_AT + _PLACEMENT.size
+_BLOCK_CRC_AT = 12  # Where a block holds its own checksum, see model/block.py.
+_PADDING = (b"", b"\0" * 7, b"\0" * 6, b"\0" * 5, b"\0" * 4, b"\0" * 3, b"\0" * 2, b"\0")
+
+_CODE_OF: dict[type, int] = {kind: code for code, kind in CODES.items()}
+_DECODERS: dict[int, msgspec.msgpack.Decoder[Any]] = {
+    code: msgspec.msgpack.Decoder(kind) for code, kind in CODES.items() if kind is not Stored
+}
+_ENCODER = msgspec.msgpack.Encoder()
+
+
+class BadRecord(Exception):
+    """These bytes are not a record. Internal: recovery and readers say what it means where they stand."""
+
+
+class Frame(msgspec.Struct, frozen=True, gc=False):
+    """Where the pieces of one record lie in a buffer."""
+
+    code: int
+    header_start: int
+    block_start: int
+    block_end: int
+    next_position: int
+
+
+class Delivered(msgspec.Struct, frozen=True, gc=False):
+    """A stored block as a subscriber sees it, without the block's bytes: one topic, one first offset."""
+
+    topic_id: int
+    first_offset: int
+    count: int
+    append_number: int
+    append_time_us: int
+    start_id: bytes
+    stream: bytes
+    first_number: int
+    block_crc: int
+    publisher: str
+    origin: Origin | None
+
+
+def padded(size_bytes: int) -> int:
+    return (size_bytes + 7) & ~7
+
+
+# --- frames, for records of any kind ----------------------------------------------------------------
+
+
+def seal_frame(code: int, header: bytes, block_bytes: int = 0) -> bytes:
+    """Return frame and header of a record whose block will follow."""
+    lead = _LEAD.pack(len(header) + block_bytes, code, VERSION, 0, len(header))
+    return b"%b%b%b" % (lead, _CRC.pack(crc32c(header, crc32c(lead))), header)
+
+
+def seal_parts(code: int, header: bytes, block: Bytes = b"") -> list[Bytes]:
+    """Return a whole record as parts whose lengths add up to a multiple of 8; the block is not copied."""
+    lead = seal_frame(code, header, len(block))
+    padding = _PADDING[(len(header) + len(block)) & 7]
+    if not len(block):
+        return [lead + padding]
+    return [lead, block, padding] if padding else [lead, block]
+
+
+def open_frame(buffer: Bytes, position: int) -> Frame:
+    """Check the frame and the header of the record at `position`; its block is not looked at."""
+    if position < 0 or len(buffer) - position < FRAME_BYTES:
+        raise BadRecord("cut short in a frame")
+    length, code, version, reserved, header_length, crc = _FRAME.unpack_from(buffer, position)
+    start = position + FRAME_BYTES
+    next_position = start + padded(length)
+    if version != VERSION or reserved or header_length > length:
+        raise BadRecord("not a frame")
+    if next_position > len(buffer):
+        raise BadRecord("cut short in a record")
+    view = memoryview(buffer)
+    if crc32c(view[start : start + header_length], crc32c(view[position : position + 12])) != crc:
+        raise BadRecord("checksum of a record")
+    return Frame(code, start, start + header_length, start + length, next_position)
+
+
+def check_block_bytes(block: Bytes, block_crc: int) -> None:
+    """Check that these bytes are the block that had this checksum, its own copy of it included."""
+    if len(block) < _BLOCK_CRC_AT + 4 or _CRC.unpack_from(block, _BLOCK_CRC_AT)[0] != block_crc or checksum(block) != block_crc:
+        raise BadRecord("checksum of a block")
+
+
+# --- encoding ---------------------------------------------------------------------------------------
+
+
+def encode(record: Record) -> list[Bytes]:
+    """Return a record as parts: one, or for a stored block two, so that the block is never copied."""
+    if type(record) is Stored:
+        return _encode_stored(record)
+    return seal_parts(_CODE_OF[type(record)], _ENCODER.encode(record))
+
+
+def encoded_size(record: Record) -> int:
+    """How many bytes `encode` will make of it, without making them of a block."""
+    if type(record) is Stored:
+        block_bytes = record.block_bytes if _is_stored(record.placements) else 0
+        return stored_size(block_bytes, len(record.placements), record.publisher, has_origin=record.origin is not None)
+    return FRAME_BYTES + padded(len(_ENCODER.encode(record)))
+
+
+def stored_size(block_bytes: int, placements: int, publisher: str, *, has_origin: bool = False) -> int:
+    """How many bytes a Stored record takes, known before it is decided."""
+    header = _STORED.size + placements * _PLACEMENT.size + (_ORIGIN.size if has_origin else 0) + len(publisher.encode())
+    return FRAME_BYTES + padded(padded(header) + block_bytes)
+
+
+def _is_stored(placements: Sequence[Placement]) -> bool:
+    return any(placement.first_offset != NOT_STORED for placement in placements)
+
+
+def _encode_stored(record: Stored) -> list[Bytes]:
+    # A block nobody was interested in is an outcome without bytes; its checksum still tells a repeat from a conflict.
+    block = record.block if _is_stored(record.placements) else b""
+    invariant(not block or len(block) == record.block_bytes, "a block is not as long as its record says")
+    return seal_parts(STORED_CODE, _stored_header(record, len(block)), block)
+
+
+def _stored_header(record: Stored, block_length: int) -> bytes:
+    publisher = record.publisher.encode()
+    origin = record.origin
+    head = _STORED.pack(
+        record.append_number,
+        record.append_time_us,
+        record.start_id,
+        record.stream,
+        record.first_number,
+        record.count,
+        block_length,
+        record.block_crc,
+        len(record.placements),
+        len(publisher),
+        0 if origin is None else HAS_ORIGIN,
+        0,
+    )
+    pieces = [head, *[_PLACEMENT.pack(placement.topic_id, placement.first_offset) for placement in record.placements]]
+    if origin is not None:
+        pieces.append(_ORIGIN.pack(origin.node, origin.start_id, origin.number))
+    pieces += (publisher, _PADDING[len(publisher) & 7])
+    return b"".join(pieces)
+
+
+# --- decoding ---------------------------------------------------------------------------------------
+
+
+def decode(buffer: Bytes, position: int = 0, *, with_block: bool = False) -> tuple[Record, int]:
+    """Return the record at `position` and where the next one starts.
+
+    Everything is checked but the block, which `check_record` does. Without `with_block` a Stored carries no bytes:
+    state never depends on them, and a replay need not copy them.
+    """
+    frame = open_frame(buffer, position)
+    if frame.code == STORED_CODE:
+        return _decode_stored(buffer, frame, with_block=with_block), frame.next_position
+    decoder = _DECODERS.get(frame.code)
+    if decoder is None or frame.block_start != frame.block_end:
+        raise BadRecord(f"record type {frame.code}")
+    try:
+        record: Record = decoder.decode(memoryview(buffer)[frame.header_start : frame.block_start])
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise BadRecord(f"record type {frame.code}: {error}") from error
+    return record, frame.next_position
+
+
+def check_record(buffer: Bytes, position: int) -> tuple[Record, int]:
+    """Like `decode`, and check the bytes of its block too."""
+    record, next_position = decode(buffer, position)
+    if type(record) is Stored and record.block_bytes:
+        start = position + FRAME_BYTES + _header_length(buffer, position)
+        check_block_bytes(memoryview(buffer)[start : start + record.block_bytes], record.block_crc)
+    return record, next_position
+
+
+def _header_length(buffer: Bytes, position: int) -> int:
+    found: int = _CRC.unpack_from(buffer, position + 8)[0]
+    return found
+
+
+def _decode_stored(buffer: Bytes, frame: Frame, *, with_block: bool) -> Stored:
+    start, end = frame.header_start, frame.block_start
+    if end - start < _STORED.size:
+        raise BadRecord("Stored is cut short")
+    (
+        append_number, append_time_us, start_id, stream, first_number, count, block_length, block_crc,
+        placement_count, publisher_length, flags, reserved,
+    ) = _STORED.unpack_from(buffer, start)  # fmt: skip
+    at = start + _STORED.size
+    origin_at = at + placement_count * _PLACEMENT.size
+    publisher_at = origin_at + (_ORIGIN.size if flags else 0)
+    if flags > HAS_ORIGIN or reserved or end - start != padded(publisher_at + publisher_length - start):
+        raise BadRecord("Stored has a header of another size")
+    if block_length != frame.block_end - frame.block_start:
+        raise BadRecord("Stored has a block of another size")
+    view = memoryview(buffer)
+    return Stored(
+        append_number,
+        append_time_us,
+        start_id,
+        stream,
+        first_number,
+        count,
+        block_crc,
+        block_length,
+        tuple([Placement(*pair) for pair in _PLACEMENT.iter_unpack(view[at:origin_at])]),
+        _text(buffer, publisher_at, publisher_length),
+        Origin(*_ORIGIN.unpack_from(buffer, origin_at)) if flags else None,
+        bytes(view[frame.block_start : frame.block_end]) if with_block else b"",
+    )
+
+
+def _text(buffer: Bytes, position: int, size_bytes: int) -> str:
+    try:
+        return str(memoryview(buffer)[position : position + size_bytes], "utf-8")
+    except UnicodeDecodeError as error:
+        raise BadRecord("a name is not UTF-8") from error
+
+
+# --- deliveries -------------------------------------------------------------------------------------
+
+
+def delivery(record_bytes: bytes, topic_id: int) -> bytes:
+    """Return what a subscriber of one topic gets: these very bytes if they name no other topic.
+
+    Otherwise the record is written again with that topic's placement only, and with its own put numbers: a put to
+    several topics takes `count` numbers per topic, one topic after the other.
+    """
+    if _placement_count(record_bytes) == 1:
+        return record_bytes
+    record, _ = decode(record_bytes, 0, with_block=True)
+    if type(record) is not Stored:
+        raise BadRecord("only stored blocks are delivered")
+    for index, placement in enumerate(record.placements):
+        if placement.topic_id == topic_id:
+            first_number = record.first_number + index * record.count
+            alone = msgspec.structs.replace(record, placements=(placement,), first_number=first_number)
+            return b"".join(encode(alone))
+    raise BadRecord(f"the record is not in topic {topic_id}")
+
+
+def _placement_count(record_bytes: Bytes) -> int:
+    found: int = struct.unpack_from("<H", record_bytes, FRAME_BYTES + 68)[0]
+    return found
+
+
+def placed_offset(buffer: Bytes, position: int, size_bytes: int, topic_id: int) -> tuple[int, int, int]:
+    """Return (first offset in that topic, count, append time) of a Stored; check frame and header, not the block."""
+    frame = open_frame(buffer, position)
+    if frame.code != STORED_CODE or frame.next_position - position != size_bytes:
+        raise BadRecord("not the record that was expected")
+    record = _decode_stored(buffer, frame, with_block=False)
+    for placement in record.placements:
+        if placement.topic_id == topic_id:
+            return placement.first_offset, record.count, record.append_time_us
+    raise BadRecord("the record is in another topic")
+
+
+def decode_delivery(buffer: Bytes, position: int) -> tuple[Delivered, int, int, int]:
+    """Return (what was delivered, block start, block end, next position) of the delivery at `position`.
+
+    One unpack for everything but names, because a client does this for every block of a body of many.
+    The block itself is not checked: whoever slices it does (model/block.py).
+    """
+    if position < 0 or len(buffer) - position < _ONE_PLACEMENT_END:
+        raise BadRecord("cut short in a delivery")
+    (
+        length, code, version, reserved, header_length, crc,
+        append_number, append_time_us, start_id, stream, first_number, count, block_length, block_crc,
+        placement_count, publisher_length, flags, reserved_too, topic_id, first_offset,
+    ) = _FRAME_STORED.unpack_from(buffer, position)  # fmt: skip
+    start = position + FRAME_BYTES
+    block_start = start + header_length
+    next_position = start + padded(length)
+    if code != STORED_CODE or version != VERSION or reserved or reserved_too or placement_count != 1 or flags > HAS_ORIGIN:
+        raise BadRecord("not a delivery")
+    names_at = position + _ONE_PLACEMENT_END
+    publisher_at = names_at + _ORIGIN.size * flags
+    if block_start - start != padded(publisher_at + publisher_length - start) or header_length + block_length != length:
+        raise BadRecord("lengths of a delivery")
+    if next_position > len(buffer):
+        raise BadRecord("cut short in a delivery")
+    view = memoryview(buffer)
+    if crc32c(view[start:block_start], crc32c(view[position : position + 12])) != crc:
+        raise BadRecord("checksum of a delivery")
+    publisher = _text(buffer, publisher_at, publisher_length)
+    origin = Origin(*_ORIGIN.unpack_from(buffer, names_at)) if flags else None
+    delivered = Delivered(
+        topic_id, first_offset, count, append_number, append_time_us, start_id, stream, first_number, block_crc, publisher, origin
+    )
+    return delivered, block_start, block_start + block_length, next_position

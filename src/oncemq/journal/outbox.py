@@ -1,0 +1,365 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The client's outbox: every block is written down before it is sent, and forgotten when the broker has confirmed it.
+
+May not: sync by itself; take the lock of the directory (the client does); number anything.
+The idea: the journal's segments and groups, one group per block, not synced: that survives kill -9 at the price of one
+write, and `sync` makes it survive a power cut where a promise needs it (PutPending). Numbers of a stream are confirmed
+in order, so a segment is done when the last block in it is; it is then renamed to the next number and written over.
+What was confirmed is noted in passing, with a later block: forgetting it costs a repeat, which the broker recognises.
+
+    record 64, entry:      msgpack [stream, first number, numbers, topics, strict, block length, block crc] · block
+    record 65, confirmed:  msgpack {stream: number}, at the start of every segment and whenever it has changed
+
+Next: segment.py for the bytes around them, core/ for the machine that decides what is sent.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+import msgspec
+
+from oncemq.errors import DiskFull, JournalDamaged, SyncFailed
+from oncemq.journal.codec import BadRecord, check_block_bytes, open_frame, seal_parts
+from oncemq.journal.segment import (
+    GROUP_BYTES,
+    HEADER_BYTES,
+    OUTBOXES,
+    Bytes,
+    SegmentHeader,
+    Walk,
+    decode_segment_header,
+    encode_segment_header,
+    file_name,
+    is_full,
+    numbers_of,
+    pack_group_header,
+)
+from oncemq.limits import OUTBOX_SEGMENT_BYTES, PENDING_STREAMS_MAX
+from oncemq.ports import Disk, File
+
+_ENTRY_CODE, _CONFIRMED_CODE = 64, 65
+_SPARES_MAX = 1  # Done segments kept for reuse; one is what steady putting needs.
+_NO_LOG = bytes(16)  # An outbox belongs to a directory, not to a log.
+
+
+class OutboxEntry(msgspec.Struct, frozen=True):
+    """One block on its way, with the put numbers it takes: `numbers` of them, for all its topics together."""
+
+    stream: bytes
+    first_number: int
+    numbers: int
+    topics: tuple[str, ...]
+    strict: bool
+    block: bytes | bytearray
+
+    @property
+    def last_number(self) -> int:
+        return self.first_number + self.numbers - 1
+
+
+class _Head(msgspec.Struct, frozen=True, array_like=True):
+    stream: bytes
+    first_number: int
+    numbers: int
+    topics: tuple[str, ...]
+    strict: bool
+    block_length: int
+    block_crc: int
+
+
+class _Confirmed(msgspec.Struct, frozen=True, array_like=True):
+    numbers: dict[bytes, int]
+
+
+class _Segment(msgspec.Struct):
+    """One file: how far it is written, and how many of its blocks are not confirmed yet."""
+
+    number: int
+    file: File
+    capacity: int
+    end: int
+    synced: int
+    waiting: int = 0
+
+
+_ENCODER = msgspec.msgpack.Encoder()
+_HEADS = msgspec.msgpack.Decoder(_Head)
+_CONFIRMEDS = msgspec.msgpack.Decoder(_Confirmed)
+
+
+class Outbox:
+    """The blocks of one client that no broker has confirmed. `entries` are those an earlier process left, in order."""
+
+    def __init__(self, disk: Disk, start_id: bytes, segment_bytes: int) -> None:
+        """Use `Outbox.open`."""
+        self.entries: list[OutboxEntry] = []
+        self.confirmed: dict[bytes, int] = {}
+        self._disk = disk
+        self._start_id = start_id
+        self._segment_bytes = segment_bytes
+        self._segments: dict[int, _Segment] = {}
+        self._spares: list[_Segment] = []
+        self._waiting: dict[bytes, deque[tuple[int, int]]] = {}
+        self._active: _Segment | None = None
+        self._last_segment = 0
+        self._group_number = 0
+        self._has_news = False
+        self._has_new_names = False
+        self._failure: SyncFailed | None = None
+
+    # --- opening ------------------------------------------------------------------------------------
+
+    @classmethod
+    def open(cls, disk: Disk, *, start_id: bytes, segment_bytes: int = OUTBOX_SEGMENT_BYTES) -> Outbox:
+        """Find what was left. Torn bytes behind the last sync are cut; wrong bytes before it raise JournalDamaged."""
+        outbox = cls(disk, start_id, segment_bytes)
+        for number in numbers_of(disk.names(), OUTBOXES):
+            outbox._last_segment = number
+            outbox._read_segment(number)
+        outbox.entries = [entry for entry in outbox.entries if entry.last_number > outbox.confirmed.get(entry.stream, 0)]
+        for stream, number in list(outbox.confirmed.items()):
+            outbox._retire_waiting(stream, number)
+        outbox._drop_done()
+        return outbox
+
+    def _read_segment(self, number: int) -> None:
+        name = file_name(OUTBOXES, number)
+        file = self._disk.open(name)
+        segment = self._segments[number] = _Segment(number, file, file.size(), 0, 0)
+        header = decode_segment_header(file.read(0, HEADER_BYTES))
+        if header is None or header.number != number:
+            # A new or reused file that got its name but not yet its header: nothing in it is waiting.
+            return
+        walk: Walk[OutboxEntry | _Confirmed] = Walk(file, header, file.size(), _check)
+        for group in walk:
+            for item, _, _ in group.items:
+                self._found(segment, item)
+        walk.search_claims()
+        if walk.position < walk.synced:
+            raise JournalDamaged(name, walk.position, walk.reason or "it is shorter than it was")
+        segment.end = walk.position
+
+    def _found(self, segment: _Segment, item: OutboxEntry | _Confirmed) -> None:
+        if isinstance(item, _Confirmed):
+            for stream, number in item.numbers.items():
+                self.confirmed[stream] = max(number, self.confirmed.get(stream, 0))
+        else:
+            self.entries.append(item)
+            self._wait_for(segment, item.stream, item.last_number)
+
+    def _wait_for(self, segment: _Segment, stream: bytes, last_number: int) -> None:
+        waiting = self._waiting.get(stream)
+        if waiting is None:
+            waiting = self._waiting[stream] = deque()
+        waiting.append((last_number, segment.number))
+        segment.waiting += 1
+
+    # --- writing ------------------------------------------------------------------------------------
+
+    def append(self, entry: OutboxEntry) -> None:
+        """Write one block down. It survives the death of this process; a power cut only after `sync`.
+
+        Raises DiskFull with nothing changed, SyncFailed if the disk refuses (and then for ever).
+        """
+        block = entry.block
+        crc = int.from_bytes(block[12:16], "little")
+        head = _Head(entry.stream, entry.first_number, entry.numbers, entry.topics, entry.strict, len(block), crc)
+        parts = seal_parts(_ENTRY_CODE, _ENCODER.encode(head), block)
+        segment = self._write(parts, 1)
+        self._wait_for(segment, entry.stream, entry.first_number + entry.numbers - 1)
+
+    def _write(self, parts: list[Bytes], records: int) -> _Segment:
+        """Write one group, with the news of what was confirmed if there is any."""
+        if self._has_news:
+            parts = self._news() + parts
+            records += 1
+        size = sum(map(len, parts))
+        segment = self._active
+        if segment is None or segment.end + GROUP_BYTES + size > segment.capacity:
+            return self._write_to_next(parts, records)
+        self._write_group(segment, parts, size, records)
+        return segment
+
+    def _write_to_next(self, parts: list[Bytes], records: int) -> _Segment:
+        """Go on in another segment; it starts with all that is known as confirmed, so that older ones may go."""
+        if self.confirmed and not self._has_news:
+            parts = self._news() + parts
+            records += 1
+        size = sum(map(len, parts))
+        segment = self._next_segment(HEADER_BYTES + GROUP_BYTES + size)
+        self._write_group(segment, parts, size, records)
+        self._drop_done()
+        return segment
+
+    def _write_group(self, segment: _Segment, parts: list[Bytes], size: int, records: int) -> None:
+        number = segment.number
+        head = pack_group_header(size, self._group_number + 1, number, number, segment.synced, self._start_id, records)
+        self._checked_write(segment, segment.end, [head, *parts])
+        segment.end += GROUP_BYTES + size
+        self._group_number += 1
+        self._has_news = False
+
+    def _checked_write(self, segment: _Segment, position: int, parts: list[Bytes]) -> None:
+        if self._failure is not None:
+            raise self._failure
+        try:
+            segment.file.write(position, parts)
+        except OSError as error:
+            self._failure = SyncFailed(file_name(OUTBOXES, segment.number), str(error))
+            raise self._failure from error
+
+    def _news(self) -> list[Bytes]:
+        return seal_parts(_CONFIRMED_CODE, _ENCODER.encode(_Confirmed(self.confirmed)))
+
+    def _next_segment(self, needed_bytes: int) -> _Segment:
+        number = self._last_segment + 1
+        segment = self._reuse(number, needed_bytes) or self._create(number, max(self._segment_bytes, needed_bytes))
+        header = SegmentHeader(_NO_LOG, self._start_id, number, 0, HEADER_BYTES)
+        segment.end = HEADER_BYTES
+        segment.synced = HEADER_BYTES
+        self._checked_write(segment, 0, [encode_segment_header(header)])
+        self._segments[number] = self._active = segment
+        self._last_segment = number
+        self._group_number = 0
+        self._has_new_names = True
+        return segment
+
+    def _reuse(self, number: int, needed_bytes: int) -> _Segment | None:
+        if not self._spares or self._spares[-1].capacity < needed_bytes:
+            return None
+        spare = self._spares.pop()
+        self._disk.rename(file_name(OUTBOXES, spare.number), file_name(OUTBOXES, number))
+        spare.number = number
+        return spare
+
+    def _create(self, number: int, capacity_bytes: int) -> _Segment:
+        name = file_name(OUTBOXES, number)
+        with _refusing():
+            file = self._disk.open(name, create=True)
+        try:
+            with _refusing():
+                file.allocate(capacity_bytes)
+        except (DiskFull, SyncFailed):
+            file.close()
+            self._disk.unlink(name)
+            raise
+        return _Segment(number, file, capacity_bytes, 0, 0)
+
+    def sync(self) -> None:
+        """Make everything in the outbox durable, or raise SyncFailed."""
+        for segment in self._segments.values():
+            if segment.synced < segment.end:
+                self._sync_segment(segment)
+        if self._has_new_names:
+            self._disk.sync_names()
+            self._has_new_names = False
+
+    def _sync_segment(self, segment: _Segment) -> None:
+        if self._failure is not None:
+            raise self._failure
+        try:
+            segment.file.sync()
+        except OSError as error:
+            self._failure = SyncFailed(file_name(OUTBOXES, segment.number), str(error))
+            raise self._failure from error
+        segment.synced = segment.end
+
+    # --- retiring -----------------------------------------------------------------------------------
+
+    def retire(self, stream: bytes, through_number: int) -> None:
+        """The broker has confirmed this stream up to that number."""
+        if through_number <= self.confirmed.get(stream, 0):
+            return
+        self.confirmed.pop(stream, None)  # The order of the dictionary is the order of the last news.
+        self.confirmed[stream] = through_number
+        self._has_news = True
+        if self._retire_waiting(stream, through_number):
+            self._drop_done()
+        if len(self.confirmed) > 2 * PENDING_STREAMS_MAX:
+            self._forget_oldest()
+
+    def _retire_waiting(self, stream: bytes, through_number: int) -> bool:
+        """Take blocks off the waiting list; say whether a segment is done by that."""
+        waiting = self._waiting.get(stream)
+        is_done = False
+        while waiting and waiting[0][0] <= through_number:
+            segment = self._segments[waiting.popleft()[1]]
+            segment.waiting -= 1
+            is_done = is_done or segment.waiting == 0
+        if waiting is not None and not waiting:
+            del self._waiting[stream]
+        return is_done
+
+    def _forget_oldest(self) -> None:
+        """Streams that were finished long ago need not be known for ever."""
+        for stream in list(self.confirmed):
+            if stream not in self._waiting:
+                del self.confirmed[stream]
+                return
+
+    def _drop_done(self) -> None:
+        """Keep one segment without waiting blocks for reuse and unlink the others.
+
+        Never the newest: it alone knows all that was confirmed.
+        """
+        for segment in list(self._segments.values()):
+            if segment.waiting or segment.number == self._last_segment:
+                continue
+            del self._segments[segment.number]
+            if len(self._spares) < _SPARES_MAX and segment.capacity >= self._segment_bytes:
+                self._spares.append(segment)
+            else:
+                segment.file.close()
+                self._disk.unlink(file_name(OUTBOXES, segment.number))
+
+    # --- the rest -----------------------------------------------------------------------------------
+
+    @property
+    def pending_count(self) -> int:
+        """Blocks that are written down and not confirmed."""
+        return sum(segment.waiting for segment in self._segments.values())
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all segments that still hold a block, up to where they are written."""
+        return sum(segment.end for segment in self._segments.values())
+
+    def close(self, *, clean: bool = True) -> None:
+        """Close the files. A clean stop notes what was confirmed last, so that the next start need not ask again."""
+        if clean and self._failure is None and self._has_news:
+            with suppress(DiskFull):
+                self._write([], 0)
+        for segment in [*self._segments.values(), *self._spares]:
+            segment.file.close()
+
+
+@contextmanager
+def _refusing() -> Iterator[None]:
+    """Say in our words what the disk refused before anything was written."""
+    try:
+        yield
+    except OSError as error:
+        raise (DiskFull("the outbox") if is_full(error) else SyncFailed("the outbox", str(error))) from error
+
+
+def _check(buffer: Bytes, position: int) -> tuple[OutboxEntry | _Confirmed, int]:
+    """Decode one record of an outbox or raise BadRecord."""
+    frame = open_frame(buffer, position)
+    view = memoryview(buffer)
+    header = view[frame.header_start : frame.block_start]
+    block = view[frame.block_start : frame.block_end]
+    try:
+        if frame.code == _CONFIRMED_CODE:
+            return _CONFIRMEDS.decode(header), frame.next_position
+        if frame.code != _ENTRY_CODE:
+            raise BadRecord(f"record type {frame.code}")
+        head = _HEADS.decode(header)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise BadRecord(str(error)) from error
+    if head.block_length != len(block):
+        raise BadRecord("a block of another size")
+    check_block_bytes(block, head.block_crc)
+    return OutboxEntry(head.stream, head.first_number, head.numbers, head.topics, head.strict, bytes(block)), frame.next_position

@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Check every checksum of a journal and say what is wrong, without changing a byte: `oncemq verify`.
+
+May not: write; stop at the first problem; hold more than one group in memory.
+The idea: the same walk as a start, but through everything, and problems are reported instead of raised. A torn tail of
+the newest segment is no problem: that is what a crash leaves, and the next start cuts it.
+Next: recovery.py, which decides the same for a start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from oncemq.core.records import Record, Stored
+from oncemq.errors import DirectoryTooNew, DirectoryUnusable, InvariantViolated, JournalDamaged
+from oncemq.journal.codec import check_record
+from oncemq.journal.index import BadIndex, SegmentIndex, encode_index, read_index
+from oncemq.journal.recovery import read_identity
+from oncemq.journal.segment import (
+    IDENTITY,
+    INDEXES,
+    SEGMENTS,
+    SNAPSHOTS,
+    SegmentHeader,
+    Walk,
+    decode_segment_header,
+    file_name,
+    numbers_of,
+)
+from oncemq.journal.snapshots import BadSnapshot, read_snapshot
+from oncemq.ports import Disk, File
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """One file was checked. `problem` is "" if nothing is wrong with it; `position` says where the problem begins."""
+
+    name: str
+    bytes_checked: int
+    problem: str = ""
+    position: int = 0
+
+
+def verify(disk: Disk) -> Iterator[Finding]:
+    """Yield one finding per file, problems included."""
+    try:
+        identity = read_identity(disk)
+    except (JournalDamaged, DirectoryTooNew, DirectoryUnusable) as error:
+        yield Finding(IDENTITY, 0, str(error))
+        return
+    if identity is None:
+        yield Finding(IDENTITY, 0, "there is no journal in this directory")
+        return
+    log_id = bytes.fromhex(identity.log)
+    yield Finding(IDENTITY, len(identity.log))
+    yield from _verify_snapshots(disk, log_id)
+    yield from _verify_segments(disk, log_id)
+
+
+def _verify_snapshots(disk: Disk, log_id: bytes) -> Iterator[Finding]:
+    numbers = numbers_of(disk.names(), SNAPSHOTS)
+    if not numbers:
+        yield Finding(SNAPSHOTS.rstrip("-"), 0, "no snapshot is left")
+    for number in numbers:
+        name = file_name(SNAPSHOTS, number)
+        try:
+            yield Finding(name, len(read_snapshot(disk, log_id, number)))
+        except BadSnapshot as bad:
+            yield Finding(name, 0, str(bad))
+
+
+def _verify_segments(disk: Disk, log_id: bytes) -> Iterator[Finding]:
+    numbers = numbers_of(disk.names(), SEGMENTS)
+    headers = {number: _header(disk, number) for number in numbers}
+    for number in numbers:
+        name = file_name(SEGMENTS, number)
+        header = headers[number]
+        if header is None or header.number != number or header.log_id != log_id:
+            yield Finding(name, 0, "the header of the segment is wrong")
+            continue
+        file = disk.open(name)
+        try:
+            finding, index = _verify_segment(file, header, _end_of(file, headers, number), is_last=number == numbers[-1])
+        finally:
+            file.close()
+        yield finding
+        if not finding.problem:
+            yield from _verify_index(disk, log_id, number, index)
+
+
+def _header(disk: Disk, number: int) -> SegmentHeader | None:
+    file = disk.open(file_name(SEGMENTS, number))
+    try:
+        return decode_segment_header(file.read(0, 64))
+    finally:
+        file.close()
+
+
+def _end_of(file: File, headers: dict[int, SegmentHeader | None], number: int) -> int:
+    following = headers.get(number + 1)
+    return file.size() if following is None else following.previous_end
+
+
+def _verify_segment(file: File, header: SegmentHeader, end: int, *, is_last: bool) -> tuple[Finding, SegmentIndex]:
+    index = SegmentIndex(header.number)
+    name = file_name(SEGMENTS, header.number)
+    walk: Walk[Record] = Walk(file, header, end, check_record)
+    try:
+        for group in walk:
+            _note(index, group.items)
+    except InvariantViolated as violated:
+        return Finding(name, walk.position, str(violated), walk.position), index
+    index.end = end
+    if is_last:
+        walk.search_claims()
+    is_wrong = walk.position < walk.synced if is_last else walk.position != end
+    problem = (walk.reason or "it is shorter than it was") if is_wrong else ""
+    return Finding(name, walk.position, problem, walk.position if is_wrong else 0), index
+
+
+def _note(index: SegmentIndex, items: list[tuple[Record, int, int]]) -> None:
+    for record, position, size_bytes in items:
+        index.records += 1
+        if type(record) is Stored:
+            index.add(record, position, size_bytes)
+
+
+def _verify_index(disk: Disk, log_id: bytes, number: int, expected: SegmentIndex) -> Iterator[Finding]:
+    """Compare an index file with what its segment really holds."""
+    name = file_name(INDEXES, number)
+    if name not in disk.names():
+        return
+    file = disk.open(name)
+    try:
+        found = read_index(file, log_id, number)
+    except BadIndex as bad:
+        yield Finding(name, file.size(), f"{bad}; the next start makes it again")
+    else:
+        same = encode_index(found, log_id) == encode_index(expected, log_id)
+        yield Finding(name, file.size(), "" if same else "it says something else than its segment")
+    finally:
+        file.close()

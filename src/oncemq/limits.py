@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every bound and default of OnceMQ, with unit, reason and origin.
+
+May not: import anything of the project; compute anything but constants.
+The idea: a number that is not here does not exist. Each line ends with where the number comes from:
+`rule` (notes of the design), `measured` (with the command), `paper`, `peer` (what comparable systems use), `guess`.
+Next: errors.py for what happens when a bound is met, docs/reference in docs/ for the same table in prose.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+KIB: Final = 1024
+MIB: Final = 1024 * KIB
+
+# --- names ---------------------------------------------------------------------------------------
+NAME_BYTES_MAX: Final = 255  # Topic names and client ids. peer: NATS and Kafka stop at 249-255.
+CLIENTS_MAX: Final = 100_000  # Durable clients a broker keeps. guess: 100 MB of state at worst.
+TOPICS_MAX: Final = 100_000  # guess: the snapshot must stay writable in one go.
+SUBSCRIPTIONS_MAX: Final = 100_000  # guess: as above.
+
+# --- messages and blocks -------------------------------------------------------------------------
+VALUE_BYTES_MAX: Final = 16 * MIB  # Largest value. rule: settled with the first format.
+KEY_BYTES_MAX: Final = 64 * KIB  # guess: keys are read whole for routing.
+HEADERS_BYTES_MAX: Final = 64 * KIB  # guess: headers are for routing, not for data.
+BLOCK_BYTES_MAX: Final = 32 * MIB  # rule: block and transaction.
+BLOCK_CUT_BYTES: Final = 1 * MIB  # An open block is cut at this size. rule.
+BLOCK_CUT_MESSAGES: Final = 1_000  # ... or at this count. rule.
+PUT_TOPICS_MAX: Final = 64  # Topics of one atomic put. guess: a put is not a broadcast.
+
+# --- put streams ---------------------------------------------------------------------------------
+PUT_WINDOW_BLOCKS: Final = 64  # Blocks in flight per client. measured: bench put, flat from 16 on.
+PUT_WINDOW_BYTES: Final = 16 * MIB  # ... and bytes. measured: bench put --size 1024.
+OUTCOMES_KEPT_BLOCKS: Final = 128  # Outcomes a broker can repeat. rule: at least two windows.
+PENDING_STREAMS_MAX: Final = 1_000  # Older streams one client may still be sending. guess: one per run while away.
+KNOWN_SESSIONS_MAX: Final = 1_000  # Sessions tried since the last welcome. guess: as above; both fit a Hello.
+PAST_SESSIONS_MAX: Final = 16  # Older welcomed sessions kept to recognise a restored broker. guess.
+
+# --- gets ----------------------------------------------------------------------------------------
+GET_BYTES: Final = 1 * MIB  # What one Get asks for. measured: bench get.
+GET_BYTES_MAX: Final = 32 * MIB  # What one Get may ask for. rule: one block always fits.
+GET_WAIT_MS_MAX: Final = 30_000  # How long a Get may be parked. guess: below common NAT time-outs.
+GET_WANTS_MAX: Final = 1_024  # Subscriptions named in one Get. guess.
+PARKED_GETS_MAX: Final = 10_000  # Gets waiting at a broker. guess: 10 MB.
+RESERVE_AHEAD_MESSAGES: Final = 1_000  # In-doubt bound after an operating-system crash. rule.
+
+# --- wire ----------------------------------------------------------------------------------------
+WIRE_VERSION: Final = 1
+HEADER_BYTES_MAX: Final = 64 * KIB  # First frame of a packet to a broker. rule: limits before parsing.
+FRAMES_MAX: Final = 4  # Frames of a packet to a broker, delimiter included. rule.
+PORT_REQUEST: Final = 5556  # The earlier designs' request port.
+PORT_LIVE: Final = 5557  # The earlier designs' live port.
+
+# --- engine --------------------------------------------------------------------------------------
+DRAIN_PACKETS_MAX: Final = 1_000  # Packets one sync may cover. guess: bounds latency of the first.
+DRAIN_BYTES_MAX: Final = 8 * MIB  # ... and bytes. measured: bench put --size 1024, flat from 4 MiB on.
+CURSOR_DELAY_MS: Final = 1_000  # A cursor record waits at most this long for a group. rule.
+HOUSEKEEPING_MS: Final = 1_000  # Trimming and leases. guess.
+NETWORK_BACKLOG_PACKETS: Final = 10_000  # ZeroMQ high-water mark per peer. guess.
+
+# --- journal -------------------------------------------------------------------------------------
+SEGMENT_BYTES: Final = 128 * MIB  # rule.
+SEGMENT_RECORDS_MAX: Final = 50_000  # Replay stays under half a second. measured: bench restart.
+RESERVE_BYTES: Final = 8 * MIB  # Room kept for cursors, commands and trims on a full disk. guess.
+SNAPSHOTS_KEPT: Final = 2  # rule.
+OPEN_SEGMENTS_MAX: Final = 64  # Open files of sealed segments. guess: far below 1,024.
+INDEX_CACHE_BYTES: Final = 16 * MIB  # Indexes of sealed segments held in memory. guess.
+OUTBOX_SEGMENT_BYTES: Final = 4 * MIB  # measured: bench put --size 1024; 1 MiB cost a file per block.
+OUTBOX_BYTES_MAX: Final = 1024 * MIB  # An outbox refuses more than this. guess.
+
+# --- sessions and time ---------------------------------------------------------------------------
+EPHEMERAL_LEASE_MS: Final = 24 * 3600 * 1000  # rule.
+CLOCK_JUMP_US_MAX: Final = 3600 * 1_000_000  # A larger jump of the wall clock trims nothing. rule.
+
+# --- client --------------------------------------------------------------------------------------
+REQUEST_TIMEOUT_MS: Final = 1_000  # First try; doubled each time, so that three tries take 7 s. Lazy Pirate: 3 x 2.5 s.
+REQUEST_TRIES: Final = 3  # ZeroMQ guide, Lazy Pirate: 3.
+BACKOFF_MS: Final = 100  # First pause between tries, doubled each time. guess.
+BACKOFF_MS_MAX: Final = 2_000  # guess.
+CLOSE_TIMEOUT_MS: Final = 5_000  # How long close() flushes before it reports what stays. guess.

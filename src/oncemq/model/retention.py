@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How long messages are kept: `retain` adds to what subscribers still need, `limit` may take from it.
+
+May not: look at a clock: ages are compared by whoever has one.
+The idea: one small text form, `forever`, `age:SECONDS` or `size:BYTES`, stored and sent as it is;
+people may write `7d` or `10GiB`.
+Next: core/retention.py, which decides what may go.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from oncemq.errors import UsageError
+
+_UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
+_UNITS_BYTES = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12} | {
+    "KiB": 2**10,
+    "MiB": 2**20,
+    "GiB": 2**30,
+    "TiB": 2**40,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """At most one of: forever, a time, a size. None of them: nothing beyond interest (or no limit)."""
+
+    is_forever: bool = False
+    age_us: int | None = None
+    size_bytes: int | None = None
+
+    @property
+    def is_set(self) -> bool:
+        return self.is_forever or self.age_us is not None or self.size_bytes is not None
+
+
+def read_retention(text: str) -> Retention:
+    """Read the stored form; raise UsageError if it is none."""
+    kind, _, number = text.partition(":")
+    if not text:
+        return Retention()
+    if text == "forever":
+        return Retention(is_forever=True)
+    if kind in {"age", "size"} and number.isascii() and number.isdigit() and 0 < int(number) < 2**60:
+        return Retention(age_us=int(number) * 1_000_000) if kind == "age" else Retention(size_bytes=int(number))
+    raise UsageError(f"{text!r} is not a retention: use 'forever', a time like '7d' or '12h', or a size like '10GiB'")
+
+
+def retention_text(text: str) -> str:
+    """Turn what a person writes (`7d`, `10GiB`, `forever`) into the stored form; raise UsageError if it is none."""
+    found = re.fullmatch(r"(\d{1,12})([A-Za-z]+)", text)
+    if found is None:
+        read_retention(text)
+        return text
+    number, unit = int(found[1]), found[2]
+    if unit in _UNITS_S and number:
+        return f"age:{number * _UNITS_S[unit]}"
+    if unit in _UNITS_BYTES and number:
+        return f"size:{number * _UNITS_BYTES[unit]}"
+    raise UsageError(f"{text!r} is not a retention: use 'forever', a time like '7d' or '12h', or a size like '10GiB'")

@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The windows to the world: Clock, Entropy, Disk, Network. Nothing else may touch it.
+
+May not: import anything of the project, do anything. Only shapes.
+The idea: every machine, journal and loop is handed these, so that the same code runs on real hardware
+(adapters/) and in a seeded world (sim/). A `Disk` is one directory; names in it are plain file names.
+Next: adapters/os_disk.py for the real disk, sim/disk.py for the one that loses what was not synced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+Frames = list[bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Instant:
+    """One reading of both clocks: `ticks_ms` never jumps, `wall_us` is what people call the time."""
+
+    ticks_ms: int
+    wall_us: int
+
+
+class Clock(Protocol):
+    def now(self) -> Instant: ...
+
+    def wall_us(self) -> int:
+        """The wall clock alone: what a publisher stamps on every message."""
+
+    def pause(self, duration_ms: int) -> None:
+        """Let that much time pass (a client between two tries)."""
+
+
+class Entropy(Protocol):
+    def id16(self) -> bytes:
+        """Return 16 random bytes that nobody drew before."""
+
+
+class File(Protocol):
+    """An open file. Positions and sizes are bytes. Nothing is durable before `sync` has returned."""
+
+    def read(self, position: int, size_bytes: int) -> bytes:
+        """Return up to `size_bytes` from `position`; fewer only at the end of the file."""
+
+    def write(self, position: int, parts: Sequence[bytes | bytearray | memoryview]) -> None:
+        """Write all parts one behind the other, or raise OSError (then anything may be there)."""
+
+    def sync(self) -> None: ...
+
+    def allocate(self, size_bytes: int) -> None:
+        """Reserve real blocks up to `size_bytes` (ENOSPC now rather than later)."""
+
+    def truncate(self, size_bytes: int) -> None: ...
+
+    def size(self) -> int: ...
+
+    def close(self) -> None: ...
+
+
+class MappedFile(Protocol):
+    """A small file that lives in memory shared with the operating system: writes survive kill -9."""
+
+    def read(self, position: int, size_bytes: int) -> bytes: ...
+
+    def write(self, position: int, content: bytes) -> None: ...
+
+    def sync(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Disk(Protocol):
+    """One directory, private to this process while `lock` is held."""
+
+    def lock(self) -> None:
+        """Take the directory or raise DirectoryLocked."""
+
+    def unlock(self) -> None: ...
+
+    def names(self) -> list[str]:
+        """Return the file names in this directory, sorted."""
+
+    def open(self, name: str, *, create: bool = False) -> File:
+        """Open for reading and writing; `create` makes it anew (emptied if it is there)."""
+
+    def map(self, name: str, size_bytes: int) -> MappedFile:
+        """Open or make a mapped file of exactly that size, with real blocks behind it."""
+
+    def rename(self, source: str, target: str) -> None: ...
+
+    def unlink(self, name: str) -> None: ...
+
+    def sync_names(self) -> None:
+        """Make creations, renames and removals durable."""
+
+    def boot_id(self) -> str:
+        """Name this start of the operating system; "" where that cannot be known."""
+
+
+class Network(Protocol):
+    """What a broker speaks through: packets from and to many addresses, none of them reliable."""
+
+    def wait(self, timeout_ms: int) -> bool:
+        """Wait until a packet may be there; False when the time is over."""
+
+    def receive(self) -> tuple[bytes, Frames] | None:
+        """Return (address, frames) of one packet, or None when nothing is waiting."""
+
+    def send(self, address: bytes, frames: Sequence[bytes | bytearray | memoryview]) -> bool:
+        """Hand a packet over; False if it was dropped (unknown address, full queue)."""
+
+    def close(self) -> None: ...
+
+
+class Link(Protocol):
+    """What a client speaks through: one broker, packets may vanish, come late or twice."""
+
+    def send(self, frames: Sequence[bytes | bytearray | memoryview]) -> bool: ...
+
+    def receive(self, timeout_ms: int) -> Frames | None: ...
+
+    def reset(self) -> None:
+        """Throw the connection away and start a fresh one (Lazy Pirate)."""
+
+    def close(self) -> None: ...
