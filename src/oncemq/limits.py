@@ -57,6 +57,8 @@ DRAIN_PACKETS_MAX: Final = 1_000  # Packets one sync may cover. guess: bounds la
 DRAIN_BYTES_MAX: Final = 8 * MIB  # ... and bytes. measured: bench put --size 1024, flat from 4 MiB on.
 CURSOR_DELAY_MS: Final = 1_000  # A cursor record waits at most this long for a group. rule.
 HOUSEKEEPING_MS: Final = 1_000  # Trimming and leases. guess.
+RECORD_ROOM_BYTES: Final = 2 * KIB  # What a record may need besides a block: names, ids, frames. measured: 600 at most.
+CONTROL_ROOM_BYTES: Final = 8 * KIB  # What a drain may write besides its packets' records. guess.
 NETWORK_BACKLOG_PACKETS: Final = 10_000  # ZeroMQ high-water mark per peer. guess.
 
 # --- journal -------------------------------------------------------------------------------------

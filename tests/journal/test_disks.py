@@ -208,7 +208,7 @@ def test_what_was_synced_survives_every_power_cut() -> None:
 
 def test_power_cuts_tear_unsynced_writes_at_sectors_in_many_ways() -> None:
     outcomes = set()
-    for seed in range(300):
+    for seed in range(600):
         disk = SimDisk(seed)
         _synced(disk, "a", bytes(2048))
         disk.open("a").write(0, [b"y" * 2048])

@@ -323,6 +323,11 @@ class Client:
         self._session.state.close()
         self._session.close()
 
+    def forget(self) -> None:
+        """As after kill -9: nothing is released, because there is nobody left to do it."""
+        self._is_closed = True
+        self._session.close()
+
     def _flush_at_close(self) -> int:
         if self.pending:
             try:

@@ -29,7 +29,14 @@ from oncemq.core.retention import Store, new_low
 from oncemq.core.sessions import decide_goodbye, decide_hello
 from oncemq.core.state import BrokerState
 from oncemq.core.streams import ClientState
-from oncemq.limits import CURSOR_DELAY_MS, EPHEMERAL_LEASE_MS, HOUSEKEEPING_MS, PARKED_GETS_MAX
+from oncemq.limits import (
+    CONTROL_ROOM_BYTES,
+    CURSOR_DELAY_MS,
+    EPHEMERAL_LEASE_MS,
+    HOUSEKEEPING_MS,
+    PARKED_GETS_MAX,
+    RECORD_ROOM_BYTES,
+)
 from oncemq.model.refusals import Code
 from oncemq.ports import Instant
 
@@ -132,6 +139,11 @@ class BrokerMachine:
         speech = tuple(Send(entry.to, refusal(Code.STOPPING)) for entry in self._parking.take_all())
         return Effects(tuple(self._cursor_records()), speech)
 
+    def control_bytes(self) -> int:
+        """Room for what the next drain may write besides its packets' records: cursors, trims, an ended lease."""
+        facts = len(self._cursors) + len(self.state.topics) + len(self.state.subscriptions)
+        return CONTROL_ROOM_BYTES + 64 * facts
+
     def lows(self) -> dict[int, int]:
         """The low offset of every living topic."""
         return {topic_id: topic.low for topic_id, topic in self.state.topics.items()}
@@ -158,7 +170,7 @@ class BrokerMachine:
     def _on_put(self, client: ClientState, to: Sender, packet: p.Put, block: bytes, now: Instant) -> Effects:
         effects = decide_put(self.state, Offer(client, to, packet, block, now, self.room_bytes))
         if effects.records:
-            self.room_bytes -= len(block)
+            self.room_bytes -= len(block) + RECORD_ROOM_BYTES
         return self._count(effects)
 
     def _on_get(self, client: ClientState, to: Sender, packet: p.Get, now: Instant) -> Effects:
@@ -185,8 +197,9 @@ class BrokerMachine:
         return answer(to, p.AckDone(found.subscription_id, cursor), *fixed)
 
     def _on_command(self, client: ClientState, to: Sender, packet: Packet, now: Instant) -> Effects:
-        if self.room_bytes <= 0:
+        if self.room_bytes < RECORD_ROOM_BYTES:
             return self._count(refuse(to, Code.DISK_FULL))
+        self.room_bytes -= RECORD_ROOM_BYTES
         return self._count(self._commands.decide(client, to, packet, now))  # type: ignore[arg-type]
 
     def _remember(self, done: dict[int, int], now: Instant) -> None:

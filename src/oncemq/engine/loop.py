@@ -22,17 +22,13 @@ from oncemq.crashpoints import reach
 from oncemq.errors import MalformedPacket
 from oncemq.journal.journal import Journal, JournalSettings
 from oncemq.journal.reading import DamagedRead
-from oncemq.limits import DRAIN_BYTES_MAX, DRAIN_PACKETS_MAX, KIB
+from oncemq.limits import DRAIN_BYTES_MAX, DRAIN_PACKETS_MAX, RECORD_ROOM_BYTES
 from oncemq.model.refusals import Code
 from oncemq.ports import Clock, Disk, Entropy, Frames, Network
 from oncemq.wire.codec import decode_from_client, encode, request_of
 
 log = logging.getLogger("oncemq.broker")
 
-_RECORD_OVERHEAD_BYTES = 2 * KIB
-"""More than any record needs besides the packet's own bytes."""
-_CONTROL_BYTES = 256 * KIB
-"""Room for what a drain may write besides puts: cursors, trims, sessions."""
 _IDLE_MS_MAX = 1_000
 _TOLD = (records.TopicCreated, records.TopicDeleted, records.SessionOpened, records.ClientForgotten, records.Subscribed)
 """Facts worth a line in the log."""
@@ -85,7 +81,7 @@ class BrokerLoop:
         machine = BrokerMachine(state, journal, journal.log_id, retain=settings.retain, limit=settings.limit)
         loop = cls(machine, journal, network, clock)
         loop._take(machine.start(clock.now(), start_id, settings.version))
-        loop.journal.prepare(_CONTROL_BYTES, 1, control=True)
+        loop.journal.prepare(machine.control_bytes(), 1, control=True)
         loop._write()
         return loop
 
@@ -112,7 +108,7 @@ class BrokerLoop:
 
     def stop(self) -> None:
         """End cleanly: what is known is written, synced and snapshotted; those who wait are told."""
-        self.journal.prepare(_CONTROL_BYTES, 1, control=True)
+        self.journal.prepare(self.machine.control_bytes(), 1, control=True)
         self._take(self.machine.last_words())
         self._write()
         self._speak()
@@ -147,17 +143,17 @@ class BrokerLoop:
 
     def _make_room(self, arrived: list[Arrived]) -> None:
         """Have space allocated before anything is admitted: what is applied must fit (R14)."""
-        needed = _CONTROL_BYTES + sum(_RECORD_OVERHEAD_BYTES + _weight(entry.packet, entry.block) for entry in arrived)
+        control = self.machine.control_bytes()
+        needed = control + sum(RECORD_ROOM_BYTES + _weight(entry.packet, entry.block) for entry in arrived)
         room = self.journal.prepare(needed, len(arrived))
         if room < needed:
-            room = self.journal.prepare(_CONTROL_BYTES, len(arrived), control=True)
+            room = self.journal.prepare(control, len(arrived), control=True)
         was_full, self._is_full = self._is_full, room < needed
         if self._is_full != was_full:
             log.warning(
                 "disk full: puts are refused until there is space" if self._is_full else "space is back: puts are taken again"
             )
-        overhead = _CONTROL_BYTES + _RECORD_OVERHEAD_BYTES * len(arrived)
-        self.machine.room_bytes = max(0, room - overhead)
+        self.machine.room_bytes = max(0, room - control)
 
     def _take(self, effects: Effects) -> None:
         """Apply at once; remember what to write and to say."""
@@ -224,6 +220,8 @@ def _weight(packet: Packet, block: bytes) -> int:
             return len(block) + 32 * len(packet.topics)
         case p.Hello():
             return 20 * len(packet.pending)
+        case p.Get():
+            return 128 * len(packet.wants)
         case _:
             return 0
 

@@ -210,12 +210,10 @@ class Journal:
             return
         self._rename(new)
         self._rolls += 1
-        old, end = self._number, self._end
-        self._file.truncate(end)
+        self._file.truncate(self._end)
         self._file.sync()
-        index = self._shelf.seal_active(end)
+        index = self._shelf.seal_active(self._end, self._records)
         self._activate(new)
-        invariant(index.segment == old, "another segment was sealed")
         self._write_snapshot(self._state.dump())
         self._write_index(index)
         self._reserve_bytes = ensure_reserve(self._disk, self._settings.reserve_bytes)

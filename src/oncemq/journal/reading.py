@@ -53,8 +53,9 @@ def read(shelf: Shelf, ranges: Sequence[Range], bytes_max: int) -> list[bytes]:
     """
     deliveries: list[bytes] = []
     left = bytes_max
+    filled = [each for each in ranges if each[1] < each[2]]
     try:
-        for segment, wanted in _by_segment(shelf, ranges):
+        for segment, wanted in _by_segment(shelf, filled):
             found, is_full = _take(_in_segment(shelf, segment, wanted), left, is_first=not deliveries)
             _fetch(shelf, segment, found, deliveries)
             left -= sum(each.size_bytes for each in found)

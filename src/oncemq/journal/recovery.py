@@ -180,7 +180,7 @@ def _headers(disk: Disk, log_id: bytes, numbers: list[int]) -> dict[int, Segment
 
 def _check_complete(numbers: list[int], snapshot: int) -> None:
     """From the snapshot on no segment may be missing; older ones may have been trimmed in any order."""
-    needed = range(snapshot, max(numbers, default=snapshot) + 1)
+    needed = range(snapshot, max([snapshot, *numbers]) + 1)
     missing = sorted(set(needed) - set(numbers))
     if missing:
         raise JournalDamaged(file_name(SEGMENTS, missing[0]), 0, "it is missing")

@@ -70,11 +70,12 @@ class Shelf:
         self._active = _Active(index, file)
         self.add_sealed(index.segment, 0, list(index.totals.values()))
 
-    def seal_active(self, end: int) -> SegmentIndex:
+    def seal_active(self, end: int, records: int) -> SegmentIndex:
         """Close the active segment's file and keep its index like any other."""
         active = self._opened()
         active.file.close()
         active.index.end = self._ends[active.index.segment] = end
+        active.index.records = records
         self._active = None
         self._remember(active.index)
         return active.index

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A small world made of seeds: a network that loses, a disk that forgets, a clock that is pushed by hand.
+"""A small world: seeded clock, dice, disk and network, in which the production broker and clients run unchanged.
 
-May not: touch the real world; import adapters; use randomness that was not seeded.
-The idea: the production machines run here unchanged. Whatever goes wrong can be had again from its seed.
-Next: disk.py, the disk with power cuts.
+May not: import adapters, or look at the real time; everything comes from the seed.
+Next: sim/disk.py for the disk that forgets, sim/network.py for the network that loses, sim/world.py for time and processes.
 """

@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checking a journal without changing it, and copying one so that the copy can be opened."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from oncemq.adapters.os_disk import OsDisk
+from oncemq.errors import DirectoryLocked, DirectoryUnusable, JournalDamaged
+from oncemq.journal.backup import copy_to
+from oncemq.journal.reading import DamagedRead
+from oncemq.journal.verify import Finding, verify
+from oncemq.sim.disk import SimDisk
+from tests.journal.helpers import Ledger, numbers_read, open_journal, put, stored
+
+
+def _written(count: int = 120, *, clean: bool = True) -> tuple[SimDisk, Ledger]:
+    disk = SimDisk(1)
+    journal, ledger = open_journal(disk)
+    for number in range(1, count + 1):
+        put(journal, ledger, stored(number, number - 1))
+    if clean:
+        journal.close()
+    disk.kill()
+    return disk, ledger
+
+
+def _problems(disk: SimDisk) -> list[Finding]:
+    return [finding for finding in verify(disk) if finding.problem]
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_sound_journal_has_no_problem_and_every_file_is_looked_at(clean: bool) -> None:
+    disk, _ = _written(clean=clean)
+    findings = list(verify(disk))
+    assert [finding for finding in findings if finding.problem] == []
+    assert {finding.name for finding in findings} == set(disk.names()) - {"reserve"}
+    assert sum(finding.bytes_checked for finding in findings) > 120 * 200
+
+
+def test_a_torn_tail_is_no_problem() -> None:
+    disk = SimDisk(1)
+    journal, ledger = open_journal(disk)
+    put(journal, ledger, stored(1, 0))
+    put(journal, ledger, stored(2, 1), sync=False)
+    disk.kill()
+    disk.flip("segment-0000000000000001", 500)
+    assert _problems(disk) == []
+
+
+def test_every_byte_that_rots_is_found_and_nothing_is_changed() -> None:
+    disk, _ = _written(70)
+    found = 0
+    for name in disk.names():
+        if name == "reserve":
+            continue
+        for position in range(0, disk.open(name).size(), 61):
+            copy = disk.copy()
+            copy.flip(name, position, 8)
+            before = {each: copy.open(each).read(0, 1 << 20) for each in copy.names()}
+            found += any(name in (finding.name, "identity") for finding in _problems(copy))
+            assert {each: copy.open(each).read(0, 1 << 20) for each in copy.names()} == before
+    total = sum(len(range(0, disk.open(name).size(), 61)) for name in disk.names() if name != "reserve")
+    # Padding behind a record is covered by no checksum, because it means nothing.
+    assert found >= total * 0.95
+
+
+def test_what_is_not_a_journal_is_said() -> None:
+    assert "no journal" in next(iter(verify(SimDisk(1)))).problem
+    disk = SimDisk(1)
+    disk.open("identity", create=True).write(0, [b'{"format": 7, "log": ""}'])
+    assert "newer" in next(iter(verify(disk))).problem
+
+
+def test_missing_snapshots_and_segments_are_said() -> None:
+    disk, _ = _written()
+    for name in disk.names():
+        if name.startswith("snapshot-"):
+            disk.unlink(name)
+    assert any("snapshot" in finding.problem for finding in _problems(disk))
+
+
+def test_a_backup_can_be_opened_like_the_original() -> None:
+    disk, ledger = _written(clean=False)
+    target = SimDisk(2)
+    assert copy_to(disk, target) > 10_000
+    target.power_cut()
+    assert _problems(target) == []
+    journal, again = open_journal(target, 9)
+    assert again.records == ledger.records
+    assert numbers_read(journal) == list(range(1, 121))
+    assert open_journal(disk, 8)[1].records == ledger.records
+
+
+def test_a_backup_between_real_directories(tmp_path: Path) -> None:
+    journal, ledger = open_journal(OsDisk(tmp_path / "a"))
+    put(journal, ledger, stored(1, 0))
+    with pytest.raises(DirectoryLocked):
+        copy_to(OsDisk(tmp_path / "a"), OsDisk(tmp_path / "b"))
+    journal.close()
+    copy_to(OsDisk(tmp_path / "a"), OsDisk(tmp_path / "b"))
+    journal, again = open_journal(OsDisk(tmp_path / "b"), 2)
+    assert again.records == ledger.records
+    journal.close()
+
+
+def test_a_backup_goes_only_from_a_journal_into_an_empty_directory() -> None:
+    disk, _ = _written()
+    with pytest.raises(DirectoryUnusable, match="empty"):
+        copy_to(disk, disk.copy())
+    with pytest.raises(DirectoryUnusable, match="no journal"):
+        copy_to(SimDisk(1), SimDisk(2))
+
+
+def test_an_interrupted_backup_is_never_taken_for_a_whole_one() -> None:
+    disk, _ = _written()
+    target = SimDisk(2, capacity_bytes=3000)
+    with pytest.raises(OSError, match="space"):
+        copy_to(disk, target)
+    with pytest.raises(DirectoryUnusable):
+        open_journal(target, 3)
+
+
+# --- hostile bytes ----------------------------------------------------------------------------------
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_hostile_files_are_refused_or_read_but_never_break_a_start(data: st.DataObject) -> None:
+    """Any bytes anywhere: a start is refused with JournalDamaged, or it works and reads tell what is damaged."""
+    disk, _ = _written(40)
+    name = data.draw(st.sampled_from([name for name in disk.names() if name != "identity"]))
+    size = disk.open(name).size()
+    position = data.draw(st.integers(0, size))
+    disk.open(name).write(position, [data.draw(st.binary(min_size=1, max_size=80))])
+    if data.draw(st.booleans()):
+        disk.open(name).truncate(data.draw(st.integers(0, size)))
+    list(verify(disk))
+    with suppress(JournalDamaged, DamagedRead):
+        journal, _ = open_journal(disk, 5)
+        journal.read([(1, 0, 99)], 1 << 20)
