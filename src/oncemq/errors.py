@@ -67,6 +67,8 @@ class ClientClosed(UsageError):
 class OutboxFull(UsageError):
     def __init__(self, size_bytes: int, limit_bytes: int) -> None:
         self.size_bytes, self.limit_bytes = size_bytes, limit_bytes
+        self.taken = 0
+        """How many messages of a put_many were taken, and will be sent, before it was full."""
         super().__init__(
             f"the outbox holds {size_bytes:,} of {limit_bytes:,} bytes: wait until the broker is back and flush(), or put less"
         )

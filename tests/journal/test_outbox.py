@@ -12,7 +12,7 @@ import pytest
 from oncemq.adapters.os_disk import OsDisk
 from oncemq.errors import DiskFull, JournalDamaged, SyncFailed
 from oncemq.journal.outbox import Outbox, OutboxEntry
-from oncemq.limits import OUTBOX_SEGMENT_BYTES
+from oncemq.limits import OUTBOX_SEGMENT_BYTES, PENDING_STREAMS_MAX
 from oncemq.ports import Disk
 from oncemq.sim.disk import SimDisk
 from tests.journal.helpers import block_of
@@ -268,10 +268,10 @@ def test_a_failing_disk_is_told_for_ever(what: str) -> None:
 
 def test_streams_that_ended_long_ago_are_forgotten() -> None:
     outbox = _open(SimDisk(1))
-    for number in range(1000):
+    for number in range(PENDING_STREAMS_MAX + 100):
         outbox.retire(number.to_bytes(16, "big"), 5)
-    assert len(outbox.confirmed) < 200
-    assert (999).to_bytes(16, "big") in outbox.confirmed
+    assert len(outbox.confirmed) == PENDING_STREAMS_MAX
+    assert (PENDING_STREAMS_MAX + 99).to_bytes(16, "big") in outbox.confirmed
 
 
 def test_other_files_of_the_directory_are_left_alone() -> None:

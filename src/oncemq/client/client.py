@@ -39,9 +39,9 @@ from oncemq.core.publisher import OpenBlock
 from oncemq.core.topics import AUTHORITIES, UNDECIDED
 from oncemq.errors import (
     AlreadySubscribed,
-    BrokerUnreachable,
     ClientClosed,
     OnceMQError,
+    OutboxFull,
     PutPending,
     Refused,
     UsageError,
@@ -148,7 +148,7 @@ class Client:
         block = self._open_blocks.get((topics, strict)) or self._open_block(topics, strict=strict)
         block.add(value, self._wall_us(), key, headers)
         if block.is_full:
-            self._puts.hand_over(block)
+            self._hand_over(block)
         return None
 
     def put_many(
@@ -177,6 +177,13 @@ class Client:
     def _open_block(self, topics: tuple[str, ...], *, strict: bool) -> OpenBlock:
         self._check_open()
         return self._puts.open_block(topics, strict=strict)
+
+    def _hand_over(self, block: OpenBlock) -> None:
+        try:
+            self._puts.hand_over(block)
+        except OutboxFull:
+            block.drop_last()  # This message was not taken, and the caller is told so; the others stay.
+            raise
 
     # --- subscribe -------------------------------------------------------------------------------------
 
@@ -346,8 +353,8 @@ class Client:
             return
         if left == 0:
             try:
-                self._session.exchange(Goodbye(self._session.id))
-            except (BrokerUnreachable, Refused) as problem:
+                self._session.try_once(Goodbye(self._session.id))
+            except Refused as problem:
                 log.debug("no goodbye: %s", problem)
         confirmed = {stream.hex(): number for stream, number in publisher.confirmed.items()}
         state.save(msgspec.structs.replace(state.identity, confirmed=confirmed))

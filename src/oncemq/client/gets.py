@@ -54,10 +54,12 @@ class Gets:
 
     def on_welcome(self, welcome: Welcome) -> None:
         """Take up every subscription where its slot says, and work out what is in doubt."""
+        self._session.state.keep_slots([info.subscription_id for info in welcome.subscriptions])
         for info in welcome.subscriptions:
             self.add(info, taken_over=welcome.taken_over)
 
     def add(self, info: SubscriptionInfo, *, taken_over: bool = False) -> Subscriber:
+        self.close_place(info.topic)
         slot, place, is_os_crash = self._session.state.open_slot(info)
         slot.session = self._session.id
         slot.freeze()
@@ -73,14 +75,18 @@ class Gets:
             self.settle(info.topic, self._in_doubt)
         return subscriber
 
-    def remove(self, topic: str) -> None:
+    def close_place(self, topic: str) -> None:
+        """Let go of the place of a subscription that is gone or about to be taken up anew."""
         held = self.held.pop(topic, None)
         if held is not None:
             held.place.close()
-            self._session.state.drop_slot(held.subscriber.slot.subscription_id)
             self._by_topic_id.pop(held.subscriber.slot.topic_id, None)
-            if self._last_any is held:
-                self._last_any = None
+            self._last_any = None if self._last_any is held else self._last_any
+
+    def remove(self, topic: str) -> None:
+        """Forget a subscription that was ended."""
+        self.close_place(topic)
+        self._session.state.keep_slots([held.subscriber.slot.subscription_id for held in self.held.values()])
 
     def find(self, topic: str) -> Held:
         self._session.ensure()
@@ -118,7 +124,7 @@ class Gets:
         self._session.ensure()
         if not self.held:
             raise NotSubscribed(Code.NOT_SUBSCRIBED, TEXTS[Code.NOT_SUBSCRIBED])
-        held = tuple(self.held.values())
+        held = tuple(held for held in self.held.values() if held.subscriber.authority in {LOCAL, UNDECIDED})
         if not self._wait(held, timeout_ms, lambda: self._oldest(held) is not None):
             return None
         chosen = self._oldest(held)

@@ -16,7 +16,7 @@ from oncemq.client.bulk import blocks_of
 from oncemq.client.session import Session
 from oncemq.core.packets import PutDone, Refused, Welcome
 from oncemq.core.publisher import Entry, OpenBlock, Publisher
-from oncemq.errors import BrokerUnreachable, MessageTooLarge, OnceMQError, PutPending, UsageError
+from oncemq.errors import BrokerUnreachable, MessageTooLarge, OnceMQError, OutboxFull, PutPending, UsageError
 from oncemq.limits import PUT_TOPICS_MAX, REQUEST_TIMEOUT_MS, REQUEST_TRIES
 from oncemq.model.message import Headers, Outcome, Receipts
 from oncemq.model.names import check_topic
@@ -50,10 +50,11 @@ class Puts:
         return block
 
     def cut(self, block: OpenBlock) -> Entry:
-        """Close a block: number it, keep it in the outbox, and send what the window allows."""
-        self.open_blocks.pop((block.topics, block.strict), None)
-        entry = self.publisher.cut(block.topics, strict=block.strict, block=block.cut(), count=len(block.values))
+        """Close a block: number it, keep it in the outbox, queue it. A full outbox leaves everything as it was."""
+        entry = self.publisher.cut(block)
         self._state.keep(entry)
+        self.publisher.add(entry)
+        self.open_blocks.pop((block.topics, block.strict), None)
         return entry
 
     def cut_all(self) -> None:
@@ -61,12 +62,12 @@ class Puts:
             self.cut(block)
 
     def hand_over(self, block: OpenBlock) -> None:
-        """Cut a full block without waiting for its outcome; wait only while the window is full."""
+        """Cut a full block without waiting for its outcome; wait only while the window is full.
+
+        A broker that is away is no error here: the outbox keeps the block, and refuses by itself when it is full.
+        """
         self.cut(block)
-        try:
-            self._push()
-        except BrokerUnreachable:
-            return  # The broker is away: the outbox keeps it, and refuses by itself when it is full.
+        self._try_push()
 
     def _push(self) -> None:
         """Send what the window allows and take what has arrived, without waiting."""
@@ -95,14 +96,31 @@ class Puts:
         self, topics: tuple[str, ...], values: Iterable[bytes], keys: list[bytes | None] | None, *, strict: bool
     ) -> Receipts:
         """Put many messages in blocks and wait for all of them."""
+        self._session.ensure()
         self.cut_all()
         entries: list[Entry] = []
-        self._session.ensure()
+        is_away = False
         for block in blocks_of(_checked(topics), values, keys, strict=strict, wall_us=self._session.clock.wall_us):
-            entries.append(self.cut(block))
-            self._push()
+            entries.append(self._cut_of_many(block, entries))
+            is_away = is_away or not self._try_push()
+        if is_away and entries:
+            raise self._pending(entries[-1])  # All of it is kept and will be sent: nothing to put again.
         self.wait_for(entries)
         return Receipts(_outcomes(entries))
+
+    def _cut_of_many(self, block: OpenBlock, before: list[Entry]) -> Entry:
+        try:
+            return self.cut(block)
+        except OutboxFull as problem:
+            problem.taken = sum(entry.count for entry in before)
+            raise
+
+    def _try_push(self) -> bool:
+        try:
+            self._push()
+        except BrokerUnreachable:
+            return False
+        return True
 
     def wait_for(self, entries: list[Entry], timeout_ms: int | None = None) -> None:
         """Return once these are settled; raise PutPending if they are not, after making them durable here."""

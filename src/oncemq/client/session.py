@@ -104,6 +104,10 @@ class Session:
                 return reply
         raise self.unreachable(started_ms)
 
+    def try_once(self, packet: Packet) -> Packet | None:
+        """Send and wait once: for words that may go unheard."""
+        return self._attempt(packet, REQUEST_TIMEOUT_MS)
+
     def _attempt(self, packet: Packet, timeout_ms: int) -> Packet | None:
         self._awaited, self._reply = self.send(packet), None
         due_ms = self.clock.now().ticks_ms + timeout_ms

@@ -24,6 +24,7 @@ from oncemq.model.block import outline_of
 from oncemq.ports import Disk, MappedFile
 
 _IDENTITY = "client.json"
+_SLOT = "slot-"
 
 
 class Place(Protocol):
@@ -87,7 +88,7 @@ class State(Protocol):
 
     def open_slot(self, info: SubscriptionInfo) -> tuple[Slot, Place, bool]: ...
 
-    def drop_slot(self, subscription_id: int) -> None: ...
+    def keep_slots(self, subscription_ids: list[int]) -> None: ...
 
     def close(self) -> None: ...
 
@@ -124,7 +125,7 @@ class NoState:
     def open_slot(self, info: SubscriptionInfo) -> tuple[Slot, Place, bool]:
         return fresh_slot(info, b"\0" * 16), NoPlace(), False
 
-    def drop_slot(self, subscription_id: int) -> None:
+    def keep_slots(self, subscription_ids: list[int]) -> None:
         pass
 
     def close(self) -> None:
@@ -216,10 +217,12 @@ class DirectoryState:
         slot.boot, slot.is_clean = self._boot, False
         return slot, place, is_os_crash
 
-    def drop_slot(self, subscription_id: int) -> None:
-        name = _slot_name(subscription_id)
-        if name in self._disk.names():
-            self._disk.unlink(name)
+    def keep_slots(self, subscription_ids: list[int]) -> None:
+        """Remove the slots of subscriptions that are no more."""
+        kept = set(map(_slot_name, subscription_ids))
+        for name in self._disk.names():
+            if name.startswith(_SLOT) and name not in kept:
+                self._disk.unlink(name)
 
     def close(self) -> None:
         self._outbox.close()
@@ -234,4 +237,4 @@ def fresh_slot(info: SubscriptionInfo, boot: bytes) -> Slot:
 
 
 def _slot_name(subscription_id: int) -> str:
-    return f"slot-{subscription_id:016x}"
+    return f"{_SLOT}{subscription_id:016x}"

@@ -35,7 +35,6 @@ from oncemq.limits import (
     EPHEMERAL_LEASE_MS,
     HOUSEKEEPING_MS,
     PARKED_GETS_MAX,
-    RECORD_ROOM_BYTES,
 )
 from oncemq.model.refusals import Code
 from oncemq.ports import Instant
@@ -49,7 +48,7 @@ class BrokerMachine:
         self.state = state
         self.log_id = log_id
         self.room_bytes = 0
-        """What the journal can take in this drain; set by the engine before it decides."""
+        """How many bytes of blocks the journal can take in this drain; set by the engine before it decides."""
         self.counters: Counter[str] = Counter()
         self._store = store
         self._commands = Commands(state, store, retain=retain, limit=limit)
@@ -170,7 +169,7 @@ class BrokerMachine:
     def _on_put(self, client: ClientState, to: Sender, packet: p.Put, block: bytes, now: Instant) -> Effects:
         effects = decide_put(self.state, Offer(client, to, packet, block, now, self.room_bytes))
         if effects.records:
-            self.room_bytes -= len(block) + RECORD_ROOM_BYTES
+            self.room_bytes -= len(block)
         return self._count(effects)
 
     def _on_get(self, client: ClientState, to: Sender, packet: p.Get, now: Instant) -> Effects:
@@ -197,9 +196,6 @@ class BrokerMachine:
         return answer(to, p.AckDone(found.subscription_id, cursor), *fixed)
 
     def _on_command(self, client: ClientState, to: Sender, packet: Packet, now: Instant) -> Effects:
-        if self.room_bytes < RECORD_ROOM_BYTES:
-            return self._count(refuse(to, Code.DISK_FULL))
-        self.room_bytes -= RECORD_ROOM_BYTES
         return self._count(self._commands.decide(client, to, packet, now))  # type: ignore[arg-type]
 
     def _remember(self, done: dict[int, int], now: Instant) -> None:

@@ -118,6 +118,14 @@ class OpenBlock:
             self.headers.append(encoded)
         self.size_bytes += len(key or b"") + len(encoded or b"")
 
+    def drop_last(self) -> None:
+        """Take back the message added last."""
+        self.size_bytes -= len(self.values.pop())
+        self.times_us.pop()
+        for column in (self.keys, self.headers):
+            if column is not None:
+                self.size_bytes -= len(column.pop() or b"")
+
     def cut(self) -> bytearray:
         return cut_block(self.values, self.times_us, self.keys, self.headers)
 
@@ -156,12 +164,15 @@ class Publisher:
         invariant(self.next_number == 1, "entries of older streams come first")
         self._append(entry)
 
-    def cut(self, topics: tuple[str, ...], *, strict: bool, block: bytes | bytearray, count: int) -> Entry:
-        """Give a block its numbers. From here on it is never changed."""
-        entry = Entry(self.stream, self.next_number, count, topics, strict=strict, block=block)
+    def cut(self, block: OpenBlock) -> Entry:
+        """Give a block its numbers. They count only once the entry is kept and comes back through `add`."""
+        return Entry(self.stream, self.next_number, len(block.values), block.topics, strict=block.strict, block=block.cut())
+
+    def add(self, entry: Entry) -> None:
+        """Queue an entry that is in the outbox now. From here on it is never changed."""
+        invariant(entry.first_number == self.next_number, "put numbers have no gaps", number=entry.first_number)
         self.next_number += entry.numbers
         self._append(entry)
-        return entry
 
     def _append(self, entry: Entry) -> None:
         self._entries.append(entry)

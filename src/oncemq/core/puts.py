@@ -16,7 +16,6 @@ from oncemq.core.packets import Put, PutDone, PutOutcome
 from oncemq.core.records import NOT_STORED, Placement, PutRefused, Stored
 from oncemq.core.state import BrokerState
 from oncemq.core.streams import ClientState, Kept, Stream
-from oncemq.limits import RECORD_ROOM_BYTES
 from oncemq.model.block import BadBlock, Outline, ValueTooLarge, check_block
 from oncemq.model.names import is_valid_name
 from oncemq.model.refusals import Code
@@ -68,7 +67,7 @@ def _take(state: BrokerState, offer: Offer, outline: Outline) -> Effects:
     is_stored = [placement.first_offset != NOT_STORED for placement in placements]
     if packet.strict and not all(is_stored):
         return _final(offer, Code.NO_SUBSCRIBERS, outline.crc)
-    if len(offer.block) + RECORD_ROOM_BYTES > offer.room_bytes:
+    if len(offer.block) > offer.room_bytes:
         return refuse(offer.to, Code.DISK_FULL)
     block = offer.block if any(is_stored) else b""
     record = Stored(

@@ -80,8 +80,8 @@ class BrokerLoop:
         journal = Journal.open(disk, start_id=start_id, new_log_id=entropy.id16(), state=state, settings=settings.journal)
         machine = BrokerMachine(state, journal, journal.log_id, retain=settings.retain, limit=settings.limit)
         loop = cls(machine, journal, network, clock)
+        journal.prepare(machine.control_bytes(), 1, control=True)
         loop._take(machine.start(clock.now(), start_id, settings.version))
-        loop.journal.prepare(machine.control_bytes(), 1, control=True)
         loop._write()
         return loop
 
@@ -97,11 +97,13 @@ class BrokerLoop:
         now = self._clock.now()
         if self.machine.is_tidy_due(now):
             self.journal.trim(self.machine.lows())
-        self._make_room(arrived)
-        self._take(self.machine.tidy(now))
-        for entry in arrived:
-            self._take(self.machine.decide(now, entry.sender, entry.packet, entry.block))
-        self._take(self.machine.settle(now, has_records=bool(self._records)))
+        if self._make_room(arrived):
+            self._take(self.machine.tidy(now))
+            for entry in arrived:
+                self._take(self.machine.decide(now, entry.sender, entry.packet, entry.block))
+            self._take(self.machine.settle(now, has_records=bool(self._records)))
+        else:
+            self._speech.extend(Send(entry.sender, refusal(Code.DISK_FULL)) for entry in arrived)
         self._write()
         self._speak()
         return not self._stopping
@@ -141,19 +143,25 @@ class BrokerLoop:
         if frames and len(frames[0]) >= 8:
             self._speech.append(Send(Sender(address, request), refusal(Code(problem.code), detail=problem.reason[:200])))
 
-    def _make_room(self, arrived: list[Arrived]) -> None:
-        """Have space allocated before anything is admitted: what is applied must fit (R14)."""
-        control = self.machine.control_bytes()
-        needed = control + sum(RECORD_ROOM_BYTES + _weight(entry.packet, entry.block) for entry in arrived)
-        room = self.journal.prepare(needed, len(arrived))
-        if room < needed:
-            room = self.journal.prepare(control, len(arrived), control=True)
-        was_full, self._is_full = self._is_full, room < needed
-        if self._is_full != was_full:
-            log.warning(
-                "disk full: puts are refused until there is space" if self._is_full else "space is back: puts are taken again"
-            )
-        self.machine.room_bytes = max(0, room - control)
+    def _make_room(self, arrived: list[Arrived]) -> bool:
+        """Have space allocated before anything is admitted: what is applied must fit (R14).
+
+        On a full disk puts get what the active segment still holds, and everything else goes on from the reserve;
+        False if even that is used up.
+        """
+        machine, journal = self.machine, self.journal
+        small = machine.control_bytes() + sum(RECORD_ROOM_BYTES + _weight(entry.packet) for entry in arrived)
+        needed = small + sum(len(entry.block) for entry in arrived)
+        room = journal.prepare(needed, len(arrived))
+        is_full = room < needed
+        if is_full:
+            has_room = journal.prepare(small, len(arrived), control=True) >= small
+            room = journal.prepare(0, 0)
+        if is_full != self._is_full:
+            self._is_full = is_full
+            log.warning("disk full: puts are refused until there is space" if is_full else "space is back: puts are taken")
+        machine.room_bytes = max(0, room - small)
+        return not is_full or has_room
 
     def _take(self, effects: Effects) -> None:
         """Apply at once; remember what to write and to say."""
@@ -213,11 +221,11 @@ class BrokerLoop:
         return p.StatsDone(self.machine.log_id, self.machine.state.start_id, values)
 
 
-def _weight(packet: Packet, block: bytes) -> int:
-    """How many bytes a packet may cost in the journal at most, besides what every record costs."""
+def _weight(packet: Packet) -> int:
+    """How many bytes a packet may cost in the journal at most, besides its block and what every record costs."""
     match packet:
         case p.Put():
-            return len(block) + 32 * len(packet.topics)
+            return 32 * len(packet.topics)
         case p.Hello():
             return 20 * len(packet.pending)
         case p.Get():

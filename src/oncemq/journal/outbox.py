@@ -8,7 +8,7 @@ in order, so a segment is done when the last block in it is; it is then renamed 
 What was confirmed is noted in passing, with a later block: forgetting it costs a repeat, which the broker recognises.
 
     record 64, entry:      msgpack [stream, first number, numbers, topics, strict, block length, block crc] · block
-    record 65, confirmed:  msgpack {stream: number}, at the start of every segment and whenever it has changed
+    record 65, confirmed:  msgpack [{stream: number}]: all at the start of a segment, later those that have changed
 
 Next: segment.py for the bytes around them, core/ for the machine that decides what is sent.
 """
@@ -106,7 +106,7 @@ class Outbox:
         self._active: _Segment | None = None
         self._last_segment = 0
         self._group_number = 0
-        self._has_news = False
+        self._news: dict[bytes, int] = {}
         self._has_new_names = False
         self._failure: SyncFailed | None = None
 
@@ -173,21 +173,19 @@ class Outbox:
 
     def _write(self, parts: list[Bytes], records: int) -> _Segment:
         """Write one group, with the news of what was confirmed if there is any."""
-        if self._has_news:
-            parts = self._news() + parts
-            records += 1
-        size = sum(map(len, parts))
         segment = self._active
-        if segment is None or segment.end + GROUP_BYTES + size > segment.capacity:
-            return self._write_to_next(parts, records)
-        self._write_group(segment, parts, size, records)
-        return segment
+        if segment is not None:
+            told = _confirmed_parts(self._news)
+            size = sum(map(len, parts)) + sum(map(len, told))
+            if segment.end + GROUP_BYTES + size <= segment.capacity:
+                self._write_group(segment, told + parts, size, records + len(told))
+                return segment
+        return self._write_to_next(parts, records)
 
     def _write_to_next(self, parts: list[Bytes], records: int) -> _Segment:
         """Go on in another segment; it starts with all that is known as confirmed, so that older ones may go."""
-        if self.confirmed and not self._has_news:
-            parts = self._news() + parts
-            records += 1
+        told = _confirmed_parts(self.confirmed)
+        parts, records = told + parts, records + len(told)
         size = sum(map(len, parts))
         segment = self._next_segment(HEADER_BYTES + GROUP_BYTES + size)
         self._write_group(segment, parts, size, records)
@@ -200,7 +198,8 @@ class Outbox:
         self._checked_write(segment, segment.end, [head, *parts])
         segment.end += GROUP_BYTES + size
         self._group_number += 1
-        self._has_news = False
+        if self._news:
+            self._news = {}
 
     def _checked_write(self, segment: _Segment, position: int, parts: list[Bytes]) -> None:
         if self._failure is not None:
@@ -210,9 +209,6 @@ class Outbox:
         except OSError as error:
             self._failure = SyncFailed(file_name(OUTBOXES, segment.number), str(error))
             raise self._failure from error
-
-    def _news(self) -> list[Bytes]:
-        return seal_parts(_CONFIRMED_CODE, _ENCODER.encode(_Confirmed(self.confirmed)))
 
     def _next_segment(self, needed_bytes: int) -> _Segment:
         number = self._last_segment + 1
@@ -275,10 +271,10 @@ class Outbox:
             return
         self.confirmed.pop(stream, None)  # The order of the dictionary is the order of the last news.
         self.confirmed[stream] = through_number
-        self._has_news = True
+        self._news[stream] = through_number
         if self._retire_waiting(stream, through_number):
             self._drop_done()
-        if len(self.confirmed) > 2 * PENDING_STREAMS_MAX:
+        if len(self.confirmed) > PENDING_STREAMS_MAX:
             self._forget_oldest()
 
     def _retire_waiting(self, stream: bytes, through_number: int) -> bool:
@@ -329,11 +325,16 @@ class Outbox:
 
     def close(self, *, clean: bool = True) -> None:
         """Close the files. A clean stop notes what was confirmed last, so that the next start need not ask again."""
-        if clean and self._failure is None and self._has_news:
+        if clean and self._failure is None and self._news:
             with suppress(DiskFull):
                 self._write([], 0)
         for segment in [*self._segments.values(), *self._spares]:
             segment.file.close()
+
+
+def _confirmed_parts(numbers: dict[bytes, int]) -> list[Bytes]:
+    """One record as one part, or nothing if there is nothing to tell."""
+    return seal_parts(_CONFIRMED_CODE, _ENCODER.encode(_Confirmed(numbers))) if numbers else []
 
 
 @contextmanager

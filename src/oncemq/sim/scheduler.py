@@ -42,7 +42,7 @@ class Process:
             self._body()
         except Killed:
             pass
-        except BaseException as problem:  # noqa: BLE001 - looked at by whoever runs the world
+        except BaseException as problem:
             self.error = problem
 
     @property

@@ -99,7 +99,7 @@ class World:
     def client_disk(self, client: str) -> SimDisk:
         return self.disks.setdefault(client, SimDisk(self.scheduler.seed))
 
-    def connect(  # noqa: PLR0913 - the same choices as oncemq.connect
+    def connect(
         self,
         client: str | None = None,
         *,
