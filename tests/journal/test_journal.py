@@ -287,9 +287,9 @@ def test_an_older_snapshot_can_still_be_used_after_trimming() -> None:
 # --- a full disk (H9, R14) --------------------------------------------------------------------------
 
 
-def _fill_the_disk(capacity_bytes: int = 60_000) -> tuple[SimDisk, Journal, Ledger, int]:
+def _fill_the_disk(capacity_bytes: int = 60_000, seed: int = 1) -> tuple[SimDisk, Journal, Ledger, int]:
     """Put until a put is refused; return also the next number."""
-    disk = SimDisk(1, capacity_bytes=capacity_bytes)
+    disk = SimDisk(seed, capacity_bytes=capacity_bytes)
     journal, ledger = open_journal(disk)
     number = 1
     while True:
@@ -335,6 +335,22 @@ def test_control_records_go_on_from_the_reserve_and_puts_do_not() -> None:
     assert numbers_read(journal) == list(range(1, number))
 
 
+def test_what_was_synced_into_the_reserve_survives_power_cuts_even_without_a_snapshot() -> None:
+    for seed in range(20):
+        disk, journal, ledger, number = _fill_the_disk(seed=seed)
+        disk.capacity_bytes = disk.used_bytes()
+        controls = 0
+        while journal.statistics().reserve_bytes:
+            assert _control(journal, ledger, cursor(10_000 + controls))
+            controls += 1
+        assert journal.statistics().active_segment not in journal.statistics().snapshots
+        disk.power_cut()
+        disk.capacity_bytes = None
+        journal, again = open_journal(disk, 2)
+        assert again.records == ledger.records
+        assert numbers_read(journal) == list(range(1, number))
+
+
 def test_when_the_reserve_is_used_up_control_records_are_refused_too() -> None:
     disk, journal, ledger, _ = _fill_the_disk()
     controls = 0
@@ -357,6 +373,33 @@ def test_space_that_comes_back_is_used_for_the_reserve_and_then_for_puts() -> No
     assert numbers_read(journal, first=number - 1) == [number]
     disk.kill()
     assert open_journal(disk, 2)[1].records == ledger.records
+
+
+class Brief(Ledger):
+    """A state that stays small, as a broker's does: the last record only."""
+
+    def apply(self, record: Record) -> None:
+        self.records = []
+        super().apply(record)
+
+
+def test_a_small_disk_full_of_dead_segments_frees_itself() -> None:
+    """Both snapshots pin segments, and nothing is appended any more; but everything was consumed."""
+    disk, brief, number = SimDisk(1, capacity_bytes=22_000), Brief(), 1
+    journal = Journal.open(disk, start_id=b"1" * 16, new_log_id=b"2" * 16, state=brief, settings=SMALL)
+    for _ in range(5):
+        record = stored(number, number - 1, size=500)
+        while journal.prepare(encoded_size(record), 1) >= encoded_size(record):
+            put(journal, brief, record)
+            number += 1
+            record = stored(number, number - 1, size=500)
+        while journal.trim({1: number - 1}):
+            pass
+    assert number > 50
+    disk.kill()
+    again = Brief()
+    Journal.open(disk, start_id=b"3" * 16, new_log_id=b"2" * 16, state=again, settings=SMALL)
+    assert again.records == brief.records
 
 
 def test_a_start_on_a_full_disk_uses_the_reserve() -> None:

@@ -9,6 +9,7 @@ Next: adapters/zmq_link.py for the other end, engine/loop.py for whoever drains 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 import zmq
@@ -18,6 +19,8 @@ from oncemq.limits import BLOCK_BYTES_MAX, MIB, NETWORK_BACKLOG_PACKETS
 from oncemq.ports import Frames
 
 _PLAIN, _DELIMITED = b"\0", b"\1"
+_MAPPED = re.compile(r"\[::ffff:(\d+(?:\.\d+){3})\]")
+"""How ZeroMQ writes an IPv4 address on a socket that also speaks IPv6; only such sockets could connect to it."""
 
 
 class ZmqNetwork:
@@ -31,7 +34,7 @@ class ZmqNetwork:
             self._socket.close()
             self._context.term()
             raise UsageError(f"cannot listen at {address!r} ({problem}): is another broker running there?") from problem
-        self.address = self._socket.getsockopt_string(zmq.LAST_ENDPOINT)
+        self.address = _MAPPED.sub(r"\1", self._socket.getsockopt_string(zmq.LAST_ENDPOINT))
         self._poller = zmq.Poller()
         self._poller.register(self._socket, zmq.POLLIN)
         self.dropped = 0

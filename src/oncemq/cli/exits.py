@@ -35,7 +35,7 @@ MEANINGS: dict[Exit, str] = {
     Exit.USAGE: "the command or a name in it is wrong; nothing was sent",
     Exit.UNREACHABLE: "no answer from the broker",
     Exit.REFUSED: "the broker said no",
-    Exit.TOLD: "something is not as it should be: in doubt, gap, damaged, diverged, state lost",
+    Exit.TOLD: "told: in doubt, gap, damaged, diverged or state lost",
     Exit.PENDING: "the put is not confirmed yet; do not put it again",
     Exit.DIRECTORY: "the directory is locked, unusable, too new or damaged",
     Exit.DISK: "the disk failed or is full",

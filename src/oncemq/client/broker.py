@@ -74,6 +74,7 @@ class Broker:
                 pass
             self._loop.stop()
         except BaseException as problem:
+            self._loop.abandon()
             self._failure = problem
         finally:
             self._network.close()

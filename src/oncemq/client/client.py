@@ -341,10 +341,9 @@ class Client:
                 self._puts.flush(CLOSE_TIMEOUT_MS)
             except PutPending as problem:
                 log.warning("%s", problem)
-                return problem.pending
             except OnceMQError as problem:
                 log.warning("while closing: %s", problem)
-        return 0
+        return self.pending
 
     def _say_goodbye(self, left: int) -> None:
         self._gets.close()

@@ -16,7 +16,7 @@ from oncemq.client.bulk import blocks_of
 from oncemq.client.session import Session
 from oncemq.core.packets import PutDone, Refused, Welcome
 from oncemq.core.publisher import Entry, OpenBlock, Publisher
-from oncemq.errors import BrokerUnreachable, MessageTooLarge, OnceMQError, OutboxFull, PutPending, UsageError
+from oncemq.errors import BrokerUnreachable, Diverged, MessageTooLarge, OnceMQError, OutboxFull, PutPending, UsageError
 from oncemq.limits import PUT_TOPICS_MAX, REQUEST_TIMEOUT_MS, REQUEST_TRIES
 from oncemq.model.message import Headers, Outcome, Receipts
 from oncemq.model.names import check_topic
@@ -30,10 +30,11 @@ class Puts:
         self.publisher = publisher
         self.open_blocks: dict[tuple[tuple[str, ...], bool], OpenBlock] = {}
         self.flushed_messages = 0
-        self._requests: dict[int, Entry] = {}
+        self._requests: dict[int, tuple[Entry, int]] = {}
+        """What was sent, and the floor of its stream then: a refusal may be older than what was confirmed since."""
         self._rewound_at = 0
         self._problem: Refused | None = None
-        self._refused: OnceMQError | None = None
+        self._refused: Entry | None = None
         for entry in session.state.entries():
             publisher.adopt(entry)
         session.on_put_done = self._on_put_done
@@ -133,6 +134,8 @@ class Puts:
             raise self._pending(last) from problem
         for entry in entries:
             if entry.done is not None and entry.done.code:
+                if self._refused in entries:
+                    self._refused = None  # Told here, so flush() need not.
                 raise _final_error(entry)
 
     def flush(self, timeout_ms: int | None) -> int:
@@ -145,7 +148,7 @@ class Puts:
         refused, self._refused = self._refused, None
         flushed, self.flushed_messages = self.flushed_messages, 0
         if refused is not None:
-            raise refused
+            raise _final_error(refused)
         return flushed
 
     def _pending(self, entry: Entry | None) -> PutPending:
@@ -186,7 +189,7 @@ class Puts:
     def _send(self) -> None:
         for entry in self.publisher.to_send():
             request = self._session.send(entry.packet(self._session.id), entry.block)
-            self._requests[request] = entry
+            self._requests[request] = entry, self.publisher.floor(entry.stream)
 
     # --- what arrives ----------------------------------------------------------------------------------
 
@@ -195,20 +198,22 @@ class Puts:
         for entry in left:
             self.flushed_messages += entry.count
             if entry.done is not None and entry.done.code and self._refused is None:
-                self._refused = _final_error(entry)
+                self._refused = entry
         if left:
             last: dict[bytes, int] = {entry.stream: entry.last_number for entry in left}
             for stream, number in last.items():
                 self._state.retire(stream, number)
         if len(self._requests) > 4096:
-            self._requests = {request: entry for request, entry in self._requests.items() if entry.done is None}
+            self._requests = {request: sent for request, sent in self._requests.items() if sent[0].done is None}
 
     def _on_refused(self, request: int, packet: Refused) -> bool:
         """A put was refused without an outcome: send again from the expected number, or wait and try again."""
-        entry = self._requests.pop(request, None)
+        entry, floor = self._requests.pop(request, (None, 0))
         if entry is None:
             return False
-        if packet.code == Code.GAP_IN_STREAM:
+        if packet.code == Code.GAP_IN_STREAM and packet.expected <= floor:
+            self._session.fail(Diverged(f"put {floor} was confirmed, but the broker now expects put {packet.expected}"))
+        elif packet.code == Code.GAP_IN_STREAM:
             # One lost block makes a window of refusals; only the first of them may rewind.
             if packet.expected != self._rewound_at:
                 self._rewound_at = packet.expected

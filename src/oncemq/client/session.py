@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import msgspec
+
 from oncemq.client.state import State
 from oncemq.core.identity import hello, trying, welcomed
 from oncemq.core.packets import NOBODY, Blocks, Packet, PutDone, Read, Refused, Welcome
@@ -62,7 +64,12 @@ class Session:
     def _open(self) -> None:
         """Write the session down, synced, then say Hello. A Welcome is written down before anything else happens."""
         state = self.state
+        if state.identity.diverged and not self._takeover:
+            raise Diverged(state.identity.diverged)
         if not self._is_tried:
+            # What the outbox says may be the page cache's word only. Hello makes the broker forget every stream that is not
+            # named pending, so an entry that counts as confirmed here must never come back.
+            state.sync()
             state.save(trying(state.identity, self.id))
             self._is_tried = True
         packet = hello(state.identity, self.id, self.pending(), ephemeral=not state.is_durable, takeover=self._takeover)
@@ -71,7 +78,12 @@ class Session:
             raise Diverged(f"the broker answered {type(reply).__name__} to Hello")
         if state.identity.log and reply.log_id.hex() != state.identity.log and not self._takeover:
             raise Diverged("this state directory belongs to another broker's log")
-        self.on_welcome(reply)
+        try:
+            self.on_welcome(reply)
+        except Diverged as problem:
+            # By now the broker has replaced the session that showed it: without this note the next start would go on in silence.
+            state.save(msgspec.structs.replace(state.identity, diverged=problem.what))
+            raise
         state.save(welcomed(state.identity, self.id, reply.log_id))
         self.welcome = reply
 
@@ -194,6 +206,10 @@ class Session:
                 return self._failure
             case _:
                 return to_error(packet.code, packet.text)
+
+    def fail(self, problem: OnceMQError) -> None:
+        """End this session: every later call raises this."""
+        self._failure = problem
 
     def raise_failure(self) -> None:
         if self._failure is not None:

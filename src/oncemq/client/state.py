@@ -208,7 +208,11 @@ class DirectoryState:
 
     def open_slot(self, info: SubscriptionInfo) -> tuple[Slot, Place, bool]:
         """Return the slot, where to write it, and whether the operating system died since it was written last."""
-        file = self._disk.map(_slot_name(info.subscription_id), SLOT_BYTES)
+        name = _slot_name(info.subscription_id)
+        is_new = name not in self._disk.names()
+        file = self._disk.map(name, SLOT_BYTES)
+        if is_new:
+            self._disk.sync_names()  # A slot that vanishes with the power would be taken for one nothing was handed out from.
         place = MappedPlace(file)
         slot = decode_slot(file.read(0, SLOT_BYTES))
         is_os_crash = slot is not None and not slot.is_clean and (slot.boot != self._boot or self._boot == b"\0" * 16)

@@ -101,17 +101,17 @@ class BrokerMachine:
             ):
                 return self._of_session(now, session, to, packet, block)
             case p.Hello():
-                return self._count(decide_hello(self.state, self.log_id, to, packet, now))
+                return self._count(self._on_hello(to, packet, now))
             case p.Read():
                 return self._count(decide_read(self.state, to, packet))
             case _:
                 return self._count(self._on_question(to, packet))
 
-    def settle(self, now: Instant, *, has_records: bool) -> Effects:
+    def settle(self, now: Instant, *, has_records: bool, may_write: bool = True) -> Effects:
         """End a drain: answer parked gets that were woken or are due, and write cursors if others are written anyway."""
         speech = [*self._wake(), *self._expire(now)]
         due = self._cursors_due_ms is not None and now.ticks_ms >= self._cursors_due_ms
-        return Effects(tuple(self._cursor_records()) if has_records or due else (), tuple(speech))
+        return Effects(tuple(self._cursor_records()) if may_write and (has_records or due) else (), tuple(speech))
 
     def apply(self, record: records.Record) -> None:
         """The only writer of durable state. Also notes whom the record may wake."""
@@ -133,10 +133,10 @@ class BrokerMachine:
         parked = self._parking.next_due_ms()
         return min(due) if parked is None else min(*due, parked)
 
-    def last_words(self) -> Effects:
+    def last_words(self, *, may_write: bool) -> Effects:
         """What a clean stop still has to write and say."""
         speech = tuple(Send(entry.to, refusal(Code.STOPPING)) for entry in self._parking.take_all())
-        return Effects(tuple(self._cursor_records()), speech)
+        return Effects(tuple(self._cursor_records()) if may_write else (), speech)
 
     def control_bytes(self) -> int:
         """Room for what the next drain may write besides its packets' records: cursors, trims, an ended lease."""
@@ -146,6 +146,13 @@ class BrokerMachine:
     def lows(self) -> dict[int, int]:
         """The low offset of every living topic."""
         return {topic_id: topic.low for topic_id, topic in self.state.topics.items()}
+
+    def _on_hello(self, to: Sender, packet: p.Hello, now: Instant) -> Effects:
+        """Open a session. Cursors still on their way are written first: a Welcome must not tell older ones."""
+        cursors = dict(self._cursors)
+        moved = self._cursor_records()
+        effects = decide_hello(self.state, self.log_id, to, packet, now, cursors)
+        return Effects((*moved, *effects.records), effects.speech)
 
     # --- packets of a session --------------------------------------------------------------------------
 

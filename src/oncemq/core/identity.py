@@ -28,6 +28,8 @@ class Identity(msgspec.Struct, frozen=True):
     tried: tuple[str, ...] = ()
     past: tuple[str, ...] = ()
     confirmed: dict[str, int] = {}
+    diverged: str = ""
+    """What showed that the broker had gone back; told at every start until somebody takes over."""
 
     def confirmed_numbers(self) -> dict[bytes, int]:
         return {bytes.fromhex(stream): number for stream, number in self.confirmed.items()}
@@ -53,6 +55,7 @@ def welcomed(identity: Identity, session: bytes, log_id: bytes) -> Identity:
         tried=(),
         past=past[-PAST_SESSIONS_MAX:],
         confirmed={},
+        diverged="",
     )
 
 

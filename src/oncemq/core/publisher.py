@@ -138,6 +138,7 @@ class Publisher:
         self.next_number = 1
         self.confirmed: dict[bytes, int] = {}
         """The highest number of each stream whose outcome is known here."""
+        self._floors: dict[bytes, int] = {}
         self._entries: deque[Entry] = deque()
         self._by_number: dict[tuple[bytes, int], Entry] = {}
         self._sent = 0
@@ -177,6 +178,7 @@ class Publisher:
     def _append(self, entry: Entry) -> None:
         self._entries.append(entry)
         self._by_number[entry.stream, entry.first_number] = entry
+        self._floors.setdefault(entry.stream, entry.first_number - 1)
 
     def streams(self) -> tuple[bytes, ...]:
         """Older streams that still have entries, in order."""
@@ -206,11 +208,15 @@ class Publisher:
     def _leave(self) -> Entry:
         entry = self._entries.popleft()
         del self._by_number[entry.stream, entry.first_number]
-        self.confirmed[entry.stream] = entry.last_number
+        self.confirmed[entry.stream] = self._floors[entry.stream] = entry.last_number
         if self._sent:
             self._sent -= 1
             self._sent_bytes -= len(entry.block)
         return entry
+
+    def floor(self, stream: bytes) -> int:
+        """The last number of a stream that is no longer here: a broker that asks for it or an older one went back."""
+        return self._floors.get(stream, 0)
 
     def rewind(self) -> None:
         """Everything unsettled has to be sent again: the connection, or an earlier block, was lost."""

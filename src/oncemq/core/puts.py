@@ -119,7 +119,7 @@ def _repeat(offer: Offer, stream: Stream) -> Effects:
     """Tell the outcome again, in full while it is kept. Other bytes under the same number are a conflict."""
     packet, numbers = offer.packet, offer.numbers
     kept = stream.outcome_at(packet.first_number)
-    if kept is not None and (kept.numbers != numbers or _differs(kept, offer.block)):
+    if stream.is_inside(packet.first_number) or (kept is not None and (kept.numbers != numbers or _differs(kept, offer.block))):
         return refuse(offer.to, Code.CONFLICTING_PUT)
     outcomes, code = (_outcomes(kept.placements), kept.code) if kept is not None else ((), "")
     return answer(offer.to, PutDone(packet.stream, packet.first_number, numbers, True, code, outcomes))

@@ -9,6 +9,8 @@ Next: core/streams.py for what a session owns.
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from oncemq.core.departures import forget_records
 from oncemq.core.effects import Effects, Sender, answer, refuse
 from oncemq.core.packets import NOBODY, Goodbye, GoodbyeDone, Hello, StreamInfo, SubscriptionInfo, Welcome
@@ -21,16 +23,16 @@ from oncemq.model.refusals import Code
 from oncemq.ports import Instant
 
 
-def decide_hello(state: BrokerState, log_id: bytes, to: Sender, packet: Hello, now: Instant) -> Effects:
-    """Open a session, repeat the Welcome of this very one, or say why not."""
+def decide_hello(state: BrokerState, log_id: bytes, to: Sender, packet: Hello, now: Instant, cursors: dict[int, int]) -> Effects:
+    """Open a session, repeat the Welcome of this very one, or say why not. `cursors` are written in the same group."""
     client = state.clients.get(packet.client)
     refused = _why_not(state, log_id, packet, client)
     if refused is not None:
         return refuse(to, refused)
     if client is not None and client.session == packet.session:
-        return answer(to, _welcome(state, log_id, packet, client, previous=StreamInfo(NOBODY, 0)))
+        return answer(to, _welcome(state, log_id, packet, client.previous, cursors))
     record = SessionOpened(packet.client, packet.session, packet.pending, packet.ephemeral, now.wall_us)
-    return answer(to, _welcome(state, log_id, packet, client, previous=_previous(client)), record)
+    return answer(to, _welcome(state, log_id, packet, _previous(client), cursors), record)
 
 
 def _why_not(state: BrokerState, log_id: bytes, packet: Hello, client: ClientState | None) -> Code | None:
@@ -43,6 +45,8 @@ def _why_not(state: BrokerState, log_id: bytes, packet: Hello, client: ClientSta
         return Code.DIVERGED
     if client is None:
         return _why_not_new(state, packet)
+    if packet.session in client.past:
+        return Code.FENCED  # A late copy: whoever took over from that session must not be fenced by it, takeover or not.
     if packet.takeover or client.session == packet.session or client.session in packet.known:
         return None
     return Code.DIVERGED if client.session in packet.past else Code.STATE_LOST
@@ -61,22 +65,24 @@ def _previous(client: ClientState | None) -> StreamInfo:
     return StreamInfo(client.session, client.streams[client.session].last)
 
 
-def _welcome(state: BrokerState, log_id: bytes, packet: Hello, client: ClientState | None, previous: StreamInfo) -> Welcome:
+def _welcome(state: BrokerState, log_id: bytes, packet: Hello, previous: StreamInfo, cursors: dict[int, int]) -> Welcome:
     """What the client will be told once its session is synced. Streams are as they will be after the record."""
+    client = state.clients.get(packet.client)
     known = client.streams if client is not None else {}
     streams = tuple(
         StreamInfo(stream, known[stream].last if stream in known else 0) for stream in (*packet.pending, packet.session)
     )
-    subscriptions = subscriptions_of(state, client) if client is not None else ()
-    taken_over = packet.takeover and client is not None and client.session not in {packet.session, *packet.known}
+    subscriptions = subscriptions_of(state, client, cursors) if client is not None else ()
+    taken_over = packet.takeover and previous.stream not in {NOBODY, *packet.known}
     return Welcome(packet.client, packet.session, log_id, state.start_id, streams, previous, taken_over, subscriptions)
 
 
-def subscriptions_of(state: BrokerState, client: ClientState) -> tuple[SubscriptionInfo, ...]:
-    return tuple(
+def subscriptions_of(state: BrokerState, client: ClientState, cursors: dict[int, int]) -> tuple[SubscriptionInfo, ...]:
+    found = (
         state.topics[topic_id].describe(state.subscriptions[subscription_id])
         for topic_id, subscription_id in client.subscriptions.items()
     )
+    return tuple(replace(info, cursor=max(info.cursor, cursors.get(info.subscription_id, 0))) for info in found)
 
 
 def decide_goodbye(state: BrokerState, client: ClientState, to: Sender, packet: Goodbye) -> Effects:

@@ -13,6 +13,7 @@ from collections import deque
 
 import msgspec
 
+from oncemq.core.packets import NOBODY, StreamInfo
 from oncemq.core.records import Placement
 from oncemq.limits import OUTCOMES_KEPT_BLOCKS
 
@@ -40,6 +41,10 @@ class Stream:
         self.last = outcome.first_number + outcome.numbers - 1
         self.kept.append(outcome)
 
+    def is_inside(self, number: int) -> bool:
+        """Whether that number lies inside a block that is still kept: then no other block can begin there."""
+        return bool(self.kept) and self.kept[0].first_number <= number <= self.last and self.outcome_at(number) is None
+
     def outcome_at(self, first_number: int) -> Kept | None:
         """Return the outcome of the block that began there, if it is still kept."""
         for outcome in reversed(self.kept):
@@ -51,7 +56,19 @@ class Stream:
 class ClientState:
     """One client id: its current session, the streams that may still be sent, and its last command."""
 
-    __slots__ = ("command", "ephemeral", "name", "opened_us", "past", "reply", "seen_ms", "session", "streams", "subscriptions")
+    __slots__ = (
+        "command",
+        "ephemeral",
+        "name",
+        "opened_us",
+        "past",
+        "previous",
+        "reply",
+        "seen_ms",
+        "session",
+        "streams",
+        "subscriptions",
+    )
 
     def __init__(self, name: str, session: bytes, *, ephemeral: bool, opened_us: int) -> None:
         self.name = name
@@ -59,6 +76,8 @@ class ClientState:
         self.ephemeral = ephemeral
         self.opened_us = opened_us
         self.past: deque[bytes] = deque(maxlen=4)
+        self.previous = StreamInfo(NOBODY, 0)
+        """The session this one replaced, and the last number it took: said in every Welcome, the repeated ones included."""
         self.streams: dict[bytes, Stream] = {session: Stream()}
         self.command = 0
         self.reply = b""
@@ -70,6 +89,7 @@ class ClientState:
     def open_session(self, session: bytes, kept: tuple[bytes, ...], opened_us: int) -> None:
         """Replace the session; only the streams named in `kept` stay (unknown ones begin empty)."""
         self.past.append(self.session)
+        self.previous = StreamInfo(self.session, self.streams[self.session].last)
         self.session = session
         self.opened_us = opened_us
         self.streams = {stream: self.streams.get(stream, Stream()) for stream in kept} | {session: Stream()}
@@ -94,6 +114,7 @@ class ClientDump(msgspec.Struct, frozen=True, array_like=True):
     streams: tuple[StreamDump, ...]
     command: int
     reply: bytes
+    previous: StreamInfo = StreamInfo(NOBODY, 0)
 
 
 def dump_client(client: ClientState) -> ClientDump:
@@ -107,6 +128,7 @@ def dump_client(client: ClientState) -> ClientDump:
         streams,
         client.command,
         client.reply,
+        client.previous,
     )
 
 
@@ -114,5 +136,5 @@ def restore_client(dump: ClientDump) -> ClientState:
     client = ClientState(dump.name, dump.session, ephemeral=dump.ephemeral, opened_us=dump.opened_us)
     client.past.extend(dump.past)
     client.streams = {entry.stream: Stream(entry.last, entry.kept) for entry in dump.streams}
-    client.command, client.reply = dump.command, dump.reply
+    client.command, client.reply, client.previous = dump.command, dump.reply, dump.previous
     return client

@@ -36,6 +36,7 @@ class Subscriber:
         "_position",
         "_received_append",
         "_received_start",
+        "_told_gap_end",
         "authority",
         "buffered_bytes",
         "damaged",
@@ -66,11 +67,13 @@ class Subscriber:
         self.through = 0
         """Messages of this topic that are not buffered have an append number above this one."""
         self.buffered_bytes = 0
-        self._blocks: deque[tuple[Source, bytes]] = deque()
+        self._blocks: deque[tuple[Source, bytes, int]] = deque()
+        """Blocks with the number of messages at their beginning that are not for us: handed out before, or gone."""
         self._messages: list[Message] = []
         self._position = 0
         self._received_append = slot.append_number
         self._received_start = slot.start_id
+        self._told_gap_end = 0
 
     # --- at the start --------------------------------------------------------------------------------
 
@@ -79,10 +82,11 @@ class Subscriber:
         slot = self.slot
         if taken_over:
             self._doubt(Span(info.cursor, info.end))
-        elif info.cursor > slot.reserved:
+        elif info.cursor > (slot.reserved if is_os_crash else slot.handed):
             raise StateLost(client)  # The broker was told more than this directory ever handed out: it is an old copy.
         elif is_os_crash:
-            self._doubt(Span(slot.finished, min(slot.reserved, info.end)))
+            # What the broker was told is finished, even if the slot that said so is lost with the cache.
+            self._doubt(Span(max(slot.finished, info.cursor), min(slot.reserved, info.end)))
         else:
             self._doubt(Span(slot.finished, slot.handed))
 
@@ -96,13 +100,19 @@ class Subscriber:
     def settle(self, choice: str) -> None:
         """Resolve what is in doubt or damaged: `repeat` hands it out again, `skip` counts it as finished."""
         if self.damaged is not None and choice == "skip":
-            self.slot.finished = self.slot.handed = self.next_offset = self.damaged[0].end
+            self._go_on_at(self.damaged[0].end)
             self.damaged = None
         elif self.doubt is not None:
             self.drop_buffer()
             at = self.doubt.first if choice == "repeat" else self.doubt.end
-            self.slot.finished = self.slot.handed = self.next_offset = at
+            self._go_on_at(at)
             self.doubt = None
+
+    def _go_on_at(self, offset: int) -> None:
+        """Everything below is finished. Whoever calls syncs the slot: the reservation may have moved."""
+        slot = self.slot
+        slot.finished = slot.handed = self.next_offset = offset
+        slot.reserved = max(slot.reserved, offset)
 
     # --- from the broker -----------------------------------------------------------------------------
 
@@ -124,7 +134,7 @@ class Subscriber:
         end = source.first_offset + count
         if not source.first_offset <= self.next_offset < end or self.gap is not None or self.damaged is not None:
             return False
-        self._blocks.append((source, block))
+        self._blocks.append((source, block, self.next_offset - source.first_offset))
         self.buffered_bytes += len(block)
         self.next_offset = end
         self._received_append, self._received_start = source.append_number, source.start_id
@@ -166,7 +176,7 @@ class Subscriber:
         if self.gap is not None:
             gap, self.gap = self.gap, None
             self.slot.finished = self.slot.handed  # The call that meets the gap finishes what was handed out before it.
-            self.next_offset = gap.end
+            self.next_offset = self._told_gap_end = gap.end
             raise Gap(self.topic, *gap)
 
     def has_message(self) -> bool:
@@ -179,11 +189,11 @@ class Subscriber:
         return False
 
     def _slice_next(self) -> bool:
-        source, block = self._blocks.popleft()
+        source, block, skip = self._blocks.popleft()
         self.buffered_bytes -= len(block)
-        expected = max(self.slot.handed, source.first_offset)
+        expected = source.first_offset + skip
         try:
-            self._messages = messages_of(block, source, skip=expected - source.first_offset)
+            self._messages = messages_of(block, source, skip=skip)
         except BadBlock as problem:
             end = source.first_offset + self._count_of(block)
             self._blocks.clear()
@@ -192,9 +202,6 @@ class Subscriber:
             self.damaged = Span(expected, max(end, expected + 1)), str(problem)
             return False
         self._position = 0
-        if source.start_id != self.slot.start_id:
-            self.slot.start_id = source.start_id
-            self.slot.freeze()
         return bool(self._messages)
 
     def _count_of(self, block: bytes) -> int:
@@ -207,13 +214,21 @@ class Subscriber:
         slot = self.slot
         slot.finished = message.offset
         slot.handed = message.offset + 1
-        slot.append_number = message.source.append_number
+        self._mark(message.source)
         return message
+
+    def _mark(self, source: Source) -> None:
+        """Move the bookmark, both halves at once: one of another start than the other would be no place at all."""
+        slot = self.slot
+        slot.append_number = source.append_number
+        if slot.start_id != source.start_id:
+            slot.start_id = source.start_id
+            slot.freeze()
 
     def take_ready(self) -> Message | None:
         """The same on the fast path: None where anything but handing out is due (slicing, reserving, telling)."""
         position = self._position
-        if position >= len(self._messages):
+        if not 0 < position < len(self._messages):  # The first of a block moves the whole bookmark: not here.
             return None
         message = self._messages[position]
         slot, offset = self.slot, message.offset
@@ -236,18 +251,22 @@ class Subscriber:
             slot = self.slot
             slot.finished = taken[0].offset
             slot.handed = taken[-1].offset + 1
-            slot.append_number = taken[-1].source.append_number
+            self._mark(taken[-1].source)
         return taken
 
     def needs_reserve(self, count: int = 1) -> bool:
-        """Whether handing out `count` more would pass what is reserved, and synced."""
-        return self.slot.handed + count > self.slot.reserved
+        """Whether handing out `count` of what is sliced would pass what is reserved, and synced."""
+        return self._messages[self._position].offset + count > self.slot.reserved
 
     def reserve(self, count: int = 1) -> None:
         """Raise the reservation; the caller syncs the slot before it hands anything out."""
-        self.slot.reserved = self.slot.handed + max(RESERVE_AHEAD_MESSAGES, 4 * count)
+        self.slot.reserved = self._messages[self._position].offset + max(RESERVE_AHEAD_MESSAGES, 4 * count)
 
-    def finish(self) -> None:
-        """Everything handed out is done: an explicit ack, or the end of a `with` block without an exception."""
-        if self.doubt is None:
-            self.slot.finished = self.slot.handed
+    def finish(self) -> bool:
+        """Everything handed out, a gap that was told included, is done; say whether that is news for the slot."""
+        slot = self.slot
+        if self.doubt is not None or slot.finished >= max(slot.handed, self._told_gap_end):
+            return False
+        slot.finished = slot.handed = max(slot.handed, self._told_gap_end)
+        slot.reserved = max(slot.reserved, slot.handed)
+        return True

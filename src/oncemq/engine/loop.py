@@ -15,21 +15,22 @@ from dataclasses import dataclass
 from oncemq.core import packets as p
 from oncemq.core import records
 from oncemq.core.broker import BrokerMachine
-from oncemq.core.effects import Deliver, Effects, Report, Send, Sender, Speech, Stop, refusal
+from oncemq.core.effects import Deliver, Effects, Report, Send, Sender, Speech, Stop, refusal, refuse
 from oncemq.core.packets import Packet, Part
 from oncemq.core.state import BrokerState
 from oncemq.crashpoints import reach
-from oncemq.errors import MalformedPacket
+from oncemq.errors import DiskFull, MalformedPacket
 from oncemq.journal.journal import Journal, JournalSettings
 from oncemq.journal.reading import DamagedRead
 from oncemq.limits import DRAIN_BYTES_MAX, DRAIN_PACKETS_MAX, RECORD_ROOM_BYTES
 from oncemq.model.refusals import Code
-from oncemq.ports import Clock, Disk, Entropy, Frames, Network
+from oncemq.ports import Clock, Disk, Entropy, Frames, Instant, Network
 from oncemq.wire.codec import decode_from_client, encode, request_of
 
 log = logging.getLogger("oncemq.broker")
 
 _IDLE_MS_MAX = 1_000
+_STARVED_MS = 50
 _TOLD = (records.TopicCreated, records.TopicDeleted, records.SessionOpened, records.ClientForgotten, records.Subscribed)
 """Facts worth a line in the log."""
 
@@ -63,6 +64,7 @@ class BrokerLoop:
         self._clock = clock
         self._stopping = False
         self._is_full = False
+        self._is_starved = False
         self._records: list[records.Record] = []
         self._speech: list[Speech] = []
 
@@ -80,9 +82,15 @@ class BrokerLoop:
         journal = Journal.open(disk, start_id=start_id, new_log_id=entropy.id16(), state=state, settings=settings.journal)
         machine = BrokerMachine(state, journal, journal.log_id, retain=settings.retain, limit=settings.limit)
         loop = cls(machine, journal, network, clock)
-        journal.prepare(machine.control_bytes(), 1, control=True)
-        loop._take(machine.start(clock.now(), start_id, settings.version))
-        loop._write()
+        try:
+            control = machine.control_bytes()
+            if journal.prepare(control, 1, control=True) < control:
+                raise DiskFull("starting the broker: not even the reserve is left")
+            loop._take(machine.start(clock.now(), start_id, settings.version))
+            loop._write()
+        except BaseException:
+            loop.abandon()
+            raise
         return loop
 
     # --- one drain -------------------------------------------------------------------------------------
@@ -90,49 +98,57 @@ class BrokerLoop:
     def step(self, wait_ms_max: int = _IDLE_MS_MAX) -> bool:
         """Run one drain, waiting up to `wait_ms_max` for something to do; False once the broker has stopped."""
         due_in_ms = self.machine.next_due_ms() - self._clock.now().ticks_ms
+        if self._is_starved:
+            due_in_ms = max(due_in_ms, _STARVED_MS)  # What is due cannot be written: do not spin on it.
         if due_in_ms > 0:
             self._network.wait(min(due_in_ms, wait_ms_max))
         arrived = self._drain()
-        reach("broker.after_receive")
+        if arrived:
+            reach("broker.after_receive")
         now = self._clock.now()
         if self.machine.is_tidy_due(now):
             self.journal.trim(self.machine.lows())
-        if self._make_room(arrived):
+        self._make_room(arrived)
+        if not self._is_starved:
             self._take(self.machine.tidy(now))
-            for entry in arrived:
-                self._take(self.machine.decide(now, entry.sender, entry.packet, entry.block))
-            self._take(self.machine.settle(now, has_records=bool(self._records)))
-        else:
-            self._speech.extend(Send(entry.sender, refusal(Code.DISK_FULL)) for entry in arrived)
+        for entry in arrived:
+            self._take(self._decide(now, entry))
+        self._take(self.machine.settle(now, has_records=bool(self._records), may_write=not self._is_starved))
         self._write()
         self._speak()
         return not self._stopping
 
     def stop(self) -> None:
         """End cleanly: what is known is written, synced and snapshotted; those who wait are told."""
-        self.journal.prepare(self.machine.control_bytes(), 1, control=True)
-        self._take(self.machine.last_words())
+        control = self.machine.control_bytes()
+        has_room = self.journal.prepare(control, 1, control=True) >= control
+        self._take(self.machine.last_words(may_write=has_room))
         self._write()
         self._speak()
         self.journal.close()
         log.info("stopped cleanly")
 
+    def abandon(self) -> None:
+        """Let go of the directory after a failure, without writing: what is on the disk is all that counts now."""
+        self.journal.close(clean=False)
+
     def _drain(self) -> list[Arrived]:
-        """Take what is waiting, up to the bounds of one drain; what cannot be read is refused."""
+        """Take what is waiting, up to the bounds of one drain; what cannot be read is refused, and counts as well."""
         arrived: list[Arrived] = []
-        size_bytes = 0
-        while len(arrived) < DRAIN_PACKETS_MAX and size_bytes < DRAIN_BYTES_MAX:
+        packets = size_bytes = 0
+        while packets < DRAIN_PACKETS_MAX and size_bytes < DRAIN_BYTES_MAX:
             received = self._network.receive()
             if received is None:
                 break
             address, frames = received
+            packets += 1
+            size_bytes += sum(map(len, frames))
             try:
                 request, packet, block = decode_from_client(frames)
             except MalformedPacket as problem:
                 self._on_malformed(address, frames, problem)
                 continue
             arrived.append(Arrived(Sender(address, request), packet, block))
-            size_bytes += len(frames[0]) + len(block)
         return arrived
 
     def _on_malformed(self, address: bytes, frames: Frames, problem: MalformedPacket) -> None:
@@ -143,25 +159,29 @@ class BrokerLoop:
         if frames and len(frames[0]) >= 8:
             self._speech.append(Send(Sender(address, request), refusal(Code(problem.code), detail=problem.reason[:200])))
 
-    def _make_room(self, arrived: list[Arrived]) -> bool:
+    def _decide(self, now: Instant, entry: Arrived) -> Effects:
+        """Decide a packet; without any room left, only what needs nothing written goes on."""
+        effects = self.machine.decide(now, entry.sender, entry.packet, entry.block)
+        return refuse(entry.sender, Code.DISK_FULL) if self._is_starved and effects.records else effects
+
+    def _make_room(self, arrived: list[Arrived]) -> None:
         """Have space allocated before anything is admitted: what is applied must fit (R14).
 
-        On a full disk puts get what the active segment still holds, and everything else goes on from the reserve;
-        False if even that is used up.
+        On a full disk puts get what the active segment still holds, and everything else goes on from the reserve. When even
+        that is used up the broker is starved: it reads and delivers, and writes nothing.
         """
         machine, journal = self.machine, self.journal
         small = machine.control_bytes() + sum(RECORD_ROOM_BYTES + _weight(entry.packet) for entry in arrived)
         needed = small + sum(len(entry.block) for entry in arrived)
         room = journal.prepare(needed, len(arrived))
         is_full = room < needed
+        self._is_starved = is_full and journal.prepare(small, len(arrived), control=True) < small
         if is_full:
-            has_room = journal.prepare(small, len(arrived), control=True) >= small
             room = journal.prepare(0, 0)
         if is_full != self._is_full:
             self._is_full = is_full
             log.warning("disk full: puts are refused until there is space" if is_full else "space is back: puts are taken")
         machine.room_bytes = max(0, room - small)
-        return not is_full or has_room
 
     def _take(self, effects: Effects) -> None:
         """Apply at once; remember what to write and to say."""
@@ -197,7 +217,8 @@ class BrokerLoop:
                 case Stop():
                     self._stopping = True
             reach("broker.between_answers")
-        reach("broker.after_answers")
+        if speech:
+            reach("broker.after_answers")
 
     def _deliver(self, delivery: Deliver) -> None:
         parts = delivery.parts

@@ -299,6 +299,23 @@ def placed_offset(buffer: Bytes, position: int, size_bytes: int, topic_id: int) 
     raise BadRecord("the record is in another topic")
 
 
+def is_delivery_of(record_bytes: bytes, topic_id: int, first_offset: int, count: int) -> bool:
+    """Say whether these bytes, as they are, are the delivery of exactly that block: the usual case, in one look."""
+    if len(record_bytes) < _ONE_PLACEMENT_END:
+        return False
+    fields = _FRAME_STORED.unpack_from(record_bytes, 0)
+    header_end = FRAME_BYTES + fields[4]
+    view = memoryview(record_bytes)
+    return (
+        fields[14] == 1
+        and fields[18:] == (topic_id, first_offset)
+        and fields[1:4] == (STORED_CODE, VERSION, 0)
+        and fields[11] == count
+        and FRAME_BYTES + padded(fields[0]) == len(record_bytes)
+        and crc32c(view[FRAME_BYTES:header_end], crc32c(view[:12])) == fields[5]
+    )
+
+
 def decode_delivery(buffer: Bytes, position: int) -> tuple[Delivered, int, int, int]:
     """Return (what was delivered, block start, block end, next position) of the delivery at `position`.
 

@@ -36,9 +36,11 @@ from oncemq.journal.segment import (
     NEW,
     SEGMENT_BYTES_MAX,
     SEGMENTS,
+    SNAPSHOTS,
     Bytes,
     file_name,
     is_full,
+    numbers_of,
     pack_group_header,
     write_new,
 )
@@ -97,7 +99,7 @@ class Journal:
         # The active segment; set by _activate before anything else can be called.
         self._file: File
         self._number = self._capacity = self._end = self._synced = self._records = 0
-        self._is_reserve = False
+        self._is_reserve = self._is_full = False
 
     # --- opening ------------------------------------------------------------------------------------
 
@@ -138,7 +140,8 @@ class Journal:
         for sealed in found.sealed:
             self._shelf.add_sealed(sealed.number, sealed.end, sealed.totals)
         self._activate(new, found)
-        self._snapshots = [found.snapshot_number] if found.snapshot_number else []
+        # Those newer than the one that could be used are bad, and older ones may still be needed.
+        self._snapshots = [each for each in numbers_of(self._disk.names(), SNAPSHOTS) if each <= found.snapshot_number]
         self._write_snapshot(found.state)
         for sealed in found.sealed:
             if sealed.index is not None:
@@ -190,7 +193,7 @@ class Journal:
         if size_bytes <= room and (self._records + records <= self._settings.segment_records_max or not self._records):
             return room
         with self._failing(file_name(SEGMENTS, self._number + 1)):
-            self._roll(size_bytes, control=control)
+            self._roll(size_bytes, may_take_reserve=control and size_bytes > room)
         return self._room(control=control)
 
     def _room(self, *, control: bool) -> int:
@@ -198,13 +201,15 @@ class Journal:
             return 0
         return max(0, self._capacity - self._end - 2 * GROUP_BYTES)
 
-    def _roll(self, size_bytes: int, *, control: bool) -> None:
+    def _roll(self, size_bytes: int, *, may_take_reserve: bool) -> None:
         """Go on in a new segment, if there is space for one."""
         self.sync()
         plan = Plan(self.log_id, self.start_id, self._number + 1, self._end, self._group_number, [])
         needed = size_needed(plan, size_bytes)
+        invariant(needed <= SEGMENT_BYTES_MAX, "a group is larger than a segment can be", size_bytes=size_bytes)
         new = make_segment(self._disk, plan, max(self._settings.segment_bytes, needed))
-        if new is None and control and size_bytes > self._room(control=True):
+        self._is_full = new is None
+        if new is None and may_take_reserve:
             new = take_reserve(self._disk, plan, needed)
         if new is None:
             return
@@ -338,22 +343,28 @@ class Journal:
     def trim(self, lows: Mapping[int, int]) -> int:
         """Unlink segments without a living block; return how many. `lows`: the low offset of every living topic.
 
-        The caller has synced the records that say so (R10). Segments that a kept snapshot needs stay (R12).
+        The caller has synced the records that say so (R10), and calls this between groups, like `prepare`. Segments
+        that a kept snapshot needs stay (R12); on a full disk the reserve is given for a newer snapshot, if that helps.
         """
         self._check_usable()
-        oldest_needed = min(self._snapshots)
-        dead = [
-            number
-            for number, _ in self._shelf.sealed()
-            if number < oldest_needed
-            and all(totals.end <= lows.get(totals.topic_id, totals.end) for totals in self._shelf.totals_of(number))
-        ]
+        dead = {number: end for number, end in self._shelf.sealed() if self._is_dead(number, lows)}
         with self._failing("a dead segment"):
-            for number in dead:
+            if self._is_full and self._is_worth_the_reserve(dead):
+                self._roll(0, may_take_reserve=True)
+            unneeded = [number for number in dead if number < min(self._snapshots)]
+            for number in unneeded:
                 self._unlink(number)
-            if dead or not self._reserve_bytes:
+            if unneeded or not self._reserve_bytes:
                 self._reserve_bytes = ensure_reserve(self._disk, self._settings.reserve_bytes)
-        return len(dead)
+        return len(unneeded)
+
+    def _is_worth_the_reserve(self, dead: Mapping[int, int]) -> bool:
+        """All that is dead is pinned by snapshots, and is more than the reserve that a newer snapshot costs."""
+        return bool(dead) and min(dead) >= min(self._snapshots) and sum(dead.values()) > self._settings.reserve_bytes
+
+    def _is_dead(self, number: int, lows: Mapping[int, int]) -> bool:
+        """A block of a topic that lives no more counts as dead."""
+        return all(totals.end <= lows.get(totals.topic_id, totals.end) for totals in self._shelf.totals_of(number))
 
     def _unlink(self, number: int) -> None:
         reach("journal.before_unlink")
@@ -386,13 +397,20 @@ class Journal:
 
     def close(self, *, clean: bool = True) -> None:
         """Let go of the directory. A clean stop syncs and leaves a mark that proves it, so that nothing is in question."""
-        if clean and self._failure is None:
-            self.sync()
-            self._write_group([b""], self._end + GROUP_BYTES, 0)
-            self.sync()
+        try:
+            if clean and self._failure is None:
+                self._mark_clean()
+        finally:
+            self._shelf.close()
+            self._disk.unlock()
+
+    def _mark_clean(self) -> None:
+        """Write a group without records: it names everything before it as synced."""
+        self.sync()
+        self._write_group([b""], self._end + GROUP_BYTES, 0)
+        self.sync()
+        with self._failing(file_name(SEGMENTS, self._number)):
             self._file.truncate(self._end)
-        self._shelf.close()
-        self._disk.unlock()
 
 
 @contextmanager

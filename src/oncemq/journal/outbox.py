@@ -104,7 +104,7 @@ class Outbox:
         self._spares: list[_Segment] = []
         self._waiting: dict[bytes, deque[tuple[int, int]]] = {}
         self._active: _Segment | None = None
-        self._last_segment = 0
+        self._last_segment = self._newest = 0
         self._group_number = 0
         self._news: dict[bytes, int] = {}
         self._has_new_names = False
@@ -128,11 +128,18 @@ class Outbox:
     def _read_segment(self, number: int) -> None:
         name = file_name(OUTBOXES, number)
         file = self._disk.open(name)
-        segment = self._segments[number] = _Segment(number, file, file.size(), 0, 0)
-        header = decode_segment_header(file.read(0, HEADER_BYTES))
+        head = file.read(0, HEADER_BYTES)
+        header = decode_segment_header(head)
+        if header is None and any(head):
+            file.close()
+            raise JournalDamaged(name, 0, "the header of the segment is wrong")
         if header is None or header.number != number:
             # A new or reused file that got its name but not yet its header: nothing in it is waiting.
+            file.close()
+            self._disk.unlink(name)
             return
+        segment = self._segments[number] = _Segment(number, file, file.size(), 0, 0)
+        self._newest = number
         walk: Walk[OutboxEntry | _Confirmed] = Walk(file, header, file.size(), _check)
         for group in walk:
             for item, _, _ in group.items:
@@ -218,7 +225,7 @@ class Outbox:
         segment.synced = HEADER_BYTES
         self._checked_write(segment, 0, [encode_segment_header(header)])
         self._segments[number] = self._active = segment
-        self._last_segment = number
+        self._last_segment = self._newest = number
         self._group_number = 0
         self._has_new_names = True
         return segment
@@ -250,7 +257,8 @@ class Outbox:
             if segment.synced < segment.end:
                 self._sync_segment(segment)
         if self._has_new_names:
-            self._disk.sync_names()
+            with _refusing():
+                self._disk.sync_names()
             self._has_new_names = False
 
     def _sync_segment(self, segment: _Segment) -> None:
@@ -302,7 +310,7 @@ class Outbox:
         Never the newest: it alone knows all that was confirmed.
         """
         for segment in list(self._segments.values()):
-            if segment.waiting or segment.number == self._last_segment:
+            if segment.waiting or segment.number == self._newest:
                 continue
             del self._segments[segment.number]
             if len(self._spares) < _SPARES_MAX and segment.capacity >= self._segment_bytes:

@@ -15,8 +15,8 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from oncemq.errors import JournalDamaged
-from oncemq.journal.codec import BadRecord, delivery, placed_offset
+from oncemq.errors import InvariantViolated, JournalDamaged
+from oncemq.journal.codec import BadRecord, delivery, is_delivery_of, placed_offset
 from oncemq.journal.index import Columns, Totals
 from oncemq.journal.shelf import Shelf
 
@@ -56,7 +56,7 @@ def read(shelf: Shelf, ranges: Sequence[Range], bytes_max: int) -> list[bytes]:
     filled = [each for each in ranges if each[1] < each[2]]
     try:
         for segment, wanted in _by_segment(shelf, filled):
-            found, is_full = _take(_in_segment(shelf, segment, wanted), left, is_first=not deliveries)
+            found, is_full = _take(_in_segment(shelf, wanted), left, is_first=not deliveries)
             _fetch(shelf, segment, found, deliveries)
             left -= sum(each.size_bytes for each in found)
             if is_full:
@@ -84,15 +84,17 @@ def _by_segment(shelf: Shelf, ranges: Sequence[Range]) -> Iterator[tuple[int, li
         yield segment, segments[segment]
 
 
-def _in_segment(shelf: Shelf, segment: int, wanted: list[tuple[Range, Totals]]) -> Iterator[Found]:
+def _in_segment(shelf: Shelf, wanted: list[tuple[Range, Totals]]) -> Iterator[Found]:
     """Yield the wanted blocks of one segment by position."""
-    try:
-        index = shelf.index(segment)
-    except (JournalDamaged, OSError) as error:
-        (topic_id, first, _), totals = wanted[0]
-        raise DamagedRead(topic_id, max(first, totals.first), totals.end, str(error)) from error
-    streams = [_entries(index.columns[each[0]], each, totals) for each, totals in wanted]
+    streams = [_entries(_columns(shelf, each[1], totals), each, totals) for each, totals in wanted]
     return streams[0] if len(streams) == 1 else _merge(streams)
+
+
+def _columns(shelf: Shelf, first: int, totals: Totals) -> Columns:
+    try:
+        return shelf.index(totals.segment).columns[totals.topic_id]
+    except (JournalDamaged, InvariantViolated, OSError, KeyError) as error:
+        raise DamagedRead(totals.topic_id, max(first, totals.first), totals.end, str(error)) from error
 
 
 def _entries(columns: Columns, wanted: Range, totals: Totals) -> Iterator[Found]:
@@ -167,6 +169,8 @@ def _joins(span: list[Found], following: Found) -> bool:
 
 
 def _checked(record: bytes, each: Found) -> bytes:
+    if is_delivery_of(record, each.topic_id, each.first, each.end - each.first):
+        return record
     try:
         first, count, _ = placed_offset(record, 0, each.size_bytes, each.topic_id)
         if first != each.first or first + count != each.end:
@@ -193,7 +197,7 @@ def offset_at_time(shelf: Shelf, topic_id: int, time_us: int) -> int | None:
 
 def _search_time(shelf: Shelf, totals: Totals, time_us: int) -> int:
     """Halve the segment's blocks: append times never go back."""
-    columns = shelf.index(totals.segment).columns[totals.topic_id]
+    columns = _columns(shelf, 0, totals)
     low, high = 0, len(columns.firsts) - 1
     while low < high:
         middle = (low + high) // 2
@@ -205,9 +209,9 @@ def _search_time(shelf: Shelf, totals: Totals, time_us: int) -> int:
 
 
 def _time_at(shelf: Shelf, totals: Totals, columns: Columns, entry: int) -> int:
-    content = shelf.file(totals.segment).read(columns.positions[entry], columns.sizes[entry])
+    first = columns.firsts[entry]
     try:
+        content = shelf.file(totals.segment).read(columns.positions[entry], columns.sizes[entry])
         return placed_offset(content, 0, columns.sizes[entry], totals.topic_id)[2]
-    except BadRecord as bad:
-        first = columns.firsts[entry]
+    except (BadRecord, OSError) as bad:
         raise DamagedRead(totals.topic_id, first, first + 1, str(bad)) from bad

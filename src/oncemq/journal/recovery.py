@@ -199,6 +199,8 @@ def _known(disk: Disk, headers: dict[int, SegmentHeader], number: int) -> Sealed
         return _indexed(disk, number, following)
     finally:
         file.close()
+    if following is not None and following.previous_end != head.end:
+        return _indexed(disk, number, following)
     return Sealed(number, head.end, head.totals, None)
 
 

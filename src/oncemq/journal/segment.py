@@ -47,6 +47,7 @@ _GROUP_MAGIC_BYTES = struct.pack("<I", _GROUP_MAGIC)
 _GROUP = struct.Struct("<IIQQQQ16sI")  # Without its checksum.
 _CRC = struct.Struct("<I")
 _CHUNK_BYTES = 1024 * 1024
+_ZEROS = bytes(_CHUNK_BYTES)
 
 
 class SegmentHeader(msgspec.Struct, frozen=True):
@@ -259,7 +260,8 @@ class Walk(Generic[Item]):
         at = self._search_from
         while at < self._end:
             chunk = bytes(self._window.view(at, min(_CHUNK_BYTES, self._end - at)))
-            found = chunk.find(_GROUP_MAGIC_BYTES)
+            # The unused end of a segment is zeros; comparing is ten times faster than searching.
+            found = -1 if chunk == _ZEROS else chunk.find(_GROUP_MAGIC_BYTES)
             while found >= 0:
                 self._claim_at(at + found)
                 found = chunk.find(_GROUP_MAGIC_BYTES, found + 1)
@@ -269,6 +271,8 @@ class Walk(Generic[Item]):
 
     def _claim_at(self, position: int) -> None:
         header = decode_group_header(self._window.view(position, GROUP_BYTES)) if position % 8 == 0 else None
-        # A group cannot know of a sync beyond its own start.
+        # A group cannot know of a sync beyond its own start, and there are only so many groups before it.
         if header is not None and self._is_ours(header) and header.synced_position <= position:
-            self._claim(header)
+            groups_between = header.group_number - self.group_number
+            if not self.group_number or 0 < groups_between <= (position - self.position) // GROUP_BYTES + 1:
+                self._claim(header)

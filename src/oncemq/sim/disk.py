@@ -26,6 +26,7 @@ from oncemq.errors import DirectoryLocked
 Part = bytes | bytearray | memoryview
 
 SECTOR_BYTES = 512
+_PENDING_MAX = 1000  # Then the older half is written back, as a kernel does sooner or later.
 _SURVIVALS = ("none", "all", "prefix", "prefix", "mixture", "mixture", "mixture")
 
 
@@ -94,11 +95,16 @@ class _Inode:
     def change(self, operation: _Operation) -> None:
         self.cache.apply(operation)
         self.pending.append(operation)
+        if len(self.pending) > _PENDING_MAX:
+            self._write_back(_PENDING_MAX // 2)
 
     def sync(self) -> None:
-        for operation in self.pending:
+        self._write_back(len(self.pending))
+
+    def _write_back(self, count: int) -> None:
+        for operation in self.pending[:count]:
             self.platter.apply(operation)
-        self.pending.clear()
+        del self.pending[:count]
 
     def lose_power(self, random: Random) -> None:
         """Leave a legal mixture of what was pending on the platter, and nothing in the cache but that."""
@@ -293,12 +299,12 @@ class SimDisk:
         inode = self._inode(source)
         del self._names[source]
         self._names[target] = inode
-        self._name_log.append((target, inode, source))
+        self._log_name(target, inode, source)
 
     def unlink(self, name: str) -> None:
         self._inode(name)
         del self._names[name]
-        self._name_log.append((name, None, None))
+        self._log_name(name, None, None)
 
     def sync_names(self) -> None:
         self._replay_names(len(self._name_log))
@@ -313,7 +319,12 @@ class SimDisk:
 
     def _name(self, name: str, inode: _Inode) -> None:
         self._names[name] = inode
-        self._name_log.append((name, inode, None))
+        self._log_name(name, inode, None)
+
+    def _log_name(self, target: str, inode: _Inode | None, source: str | None) -> None:
+        self._name_log.append((target, inode, source))
+        if len(self._name_log) > _PENDING_MAX:
+            self._replay_names(_PENDING_MAX // 2)
 
     def _replay_names(self, count: int) -> None:
         """Make the first `count` operations of the log durable; a rename is one operation."""

@@ -16,6 +16,7 @@ from random import Random
 
 from greenlet import getcurrent, greenlet
 
+from oncemq.errors import invariant
 from oncemq.ports import Instant
 
 WALL_START_US = 1_700_000_000_000_000
@@ -32,6 +33,7 @@ class Process:
     def __init__(self, scheduler: Scheduler, name: str, body: Callable[[], None]) -> None:
         self.name = name
         self.error: BaseException | None = None
+        self.is_killed = False
         self._scheduler = scheduler
         self._body = body
         self._greenlet = greenlet(self._run, scheduler.hub)
@@ -43,7 +45,8 @@ class Process:
         except Killed:
             pass
         except BaseException as problem:
-            self.error = problem
+            if not self.is_killed:  # What a dead process still stumbles over is nobody's news.
+                self.error = problem
 
     @property
     def is_running(self) -> bool:
@@ -51,19 +54,23 @@ class Process:
 
     def resume(self) -> None:
         if not self._greenlet.dead:
+            self._scheduler.running = self
             self._greenlet.switch()
+            self._scheduler.running = None
 
     def kill(self) -> None:
         """End it where it stands. Must not be called by itself: raise Killed there."""
         self._wake_number += 1
-        if not self._greenlet.dead:
-            if self._greenlet:
-                self._greenlet.throw(Killed())
-            else:
-                self._greenlet.throw(Killed)
+        self.is_killed = True
+        while not self._greenlet.dead:
+            self._scheduler.running = self
+            self._greenlet.throw(Killed())
+            self._scheduler.running = None
 
     def wait(self, duration_us: int | None) -> None:
         """Give way until `wake` or until the time is over."""
+        if self.is_killed:
+            raise Killed()  # A dead process does not wait; it only unwinds.
         self._wake_number += 1
         if duration_us is not None:
             number = self._wake_number
@@ -89,7 +96,7 @@ class Scheduler:
         self.time_us = 0
         self.wall_shift_us = 0
         self.hub = getcurrent()
-        self.processes: list[Process] = []
+        self.running: Process | None = None
         self._events: list[tuple[int, int, Callable[[], None]]] = []
         self._number = 0
 
@@ -99,7 +106,6 @@ class Scheduler:
 
     def spawn(self, name: str, body: Callable[[], None]) -> Process:
         process = Process(self, name, body)
-        self.processes.append(process)
         self.after(0, process.resume)
         return process
 
@@ -108,8 +114,32 @@ class Scheduler:
         heapq.heappush(self._events, (self.time_us + max(0, delay_us), self._number, event))
 
     def current(self) -> Process:
-        running = getcurrent()
-        return next(process for process in self.processes if process._greenlet is running)
+        invariant(self.running is not None, "only a simulated process can wait")
+        return self.running  # type: ignore[return-value]
+
+    def do(self, action: Callable[[], None]) -> None:
+        """Carry out something that ends or starts processes: at once if nobody runs, else at the next event."""
+        if getcurrent() is self.hub:
+            action()
+            return
+        process, done = self.current(), []
+
+        def event() -> None:
+            action()
+            done.append(True)
+            process.wake()
+
+        self.after(0, event)
+        while not done:
+            process.wait(None)
+
+    def wait_until(self, condition: Callable[[], bool]) -> None:
+        """Let the world go on until `condition` holds, from inside a process or from outside."""
+        if getcurrent() is self.hub:
+            self.run(until=condition)
+            return
+        while not condition():
+            self.current().wait(100)
 
     def run(self, *, until: Callable[[], bool], limit_us: int = 3_600_000_000) -> bool:
         """Let events happen until `until` holds; False if they ran out, or the simulated time did."""

@@ -48,19 +48,24 @@ class World:
 
     def start_broker(self) -> None:
         """Start a broker on the disk as it is now, and let it recover."""
-        self._broker = self.scheduler.spawn("broker", self._serve)
-        self.scheduler.run(until=lambda: self.network.is_up or not self.is_broker_running)
+        self.launch_broker()
+        self.scheduler.wait_until(lambda: self.network.is_up or not self.is_broker_running)
         self.raise_broker_error()
 
+    def launch_broker(self) -> None:
+        """Start a broker without waiting until it has recovered."""
+        self._broker = self.scheduler.spawn("broker", self._serve)
+
     def _serve(self) -> None:
-        self.loop = BrokerLoop.open(self.disk, self.network, self.clock, self.entropy, self._settings)
-        self.network.come_up()
         try:
+            self.loop = BrokerLoop.open(self.disk, self.network, self.clock, self.entropy, self._settings)
+            self.network.come_up()
             while self.loop.step():
                 pass
             self.loop.stop()
         finally:
             self.network.go_down()
+            self.disk.kill()  # However it ended, the process is gone, and its lock with it.
 
     @property
     def is_broker_running(self) -> bool:
@@ -77,10 +82,13 @@ class World:
 
     def kill_broker(self) -> None:
         """kill -9: the cache survives."""
+        self.scheduler.do(self._kill_broker)
+
+    def _kill_broker(self) -> None:
+        self.disk.kill()  # First: whatever the dying process still tries must reach nothing.
         if self._broker is not None:
             self._broker.kill()
         self.network.go_down()
-        self.disk.kill()
 
     def cut_power(self) -> None:
         """The broker's machine dies: only what was synced is sure to be there."""

@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`oncemq bench`: how fast it is on this machine, each figure beside what this machine can do at best.
+
+May not: measure anything itself; cli/benchmarks/ does.
+The idea: every command starts a broker process of its own in a temporary directory, measures, and takes everything away again.
+Next: benchmarks/__init__.py; docs/performance.md for how to read the figures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from oncemq.cli.options import Json
+from oncemq.cli.output import Output, output_of
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+app = typer.Typer(no_args_is_help=True, help="Measure this machine: put, get, latency, restart, memory.")
+
+Directory = Annotated[
+    Path,
+    typer.Option(
+        "--directory",
+        metavar="DIR",
+        exists=True,
+        file_okay=False,
+        writable=True,
+        help="Where to work: the disk of this directory is what is measured. Nothing stays there.",
+    ),
+]
+Size = Annotated[int, typer.Option("--size", min=1, max=1_000_000, metavar="BYTES", help="Bytes of one value.")]
+Count = Annotated[int, typer.Option("--count", min=1, metavar="N", help="How many messages.")]
+HERE = Path()
+
+
+@app.command("put")
+def put(
+    context: typer.Context,
+    size: Size = 100,
+    count: Count = 2_000_000,
+    single: Annotated[bool, typer.Option("--single", help="put(wait=False) one by one, instead of put_many.")] = False,
+    directory: Directory = HERE,
+    json: Json = False,
+) -> None:
+    """How fast messages become durable, beside bare appending and syncing of the same bytes."""
+    from oncemq.cli.benchmarks.puts import bench_put
+
+    with _watched(context, "put", count) as (output, advance):
+        _say(output, bench_put(directory, size_bytes=size, count=count, single=single, advance=advance))
+
+
+@app.command("get")
+def get(
+    context: typer.Context,
+    size: Size = 100,
+    count: Count = 2_000_000,
+    single: Annotated[bool, typer.Option("--single", help="get() one by one, instead of get_many.")] = False,
+    directory: Directory = HERE,
+    json: Json = False,
+) -> None:
+    """How fast one subscriber gets messages that are stored already."""
+    from oncemq.cli.benchmarks.gets import bench_get
+
+    with _watched(context, "fill and get", 2 * count) as (output, advance):
+        _say(output, bench_get(directory, size_bytes=size, count=count, single=single, advance=advance))
+
+
+@app.command("latency")
+def latency(
+    context: typer.Context,
+    size: Size = 100,
+    count: Count = 2_000,
+    directory: Directory = HERE,
+    json: Json = False,
+) -> None:
+    """How long one synchronous put takes, beside one bare round trip with one fdatasync."""
+    from oncemq.cli.benchmarks.latency import bench_latency
+
+    with _watched(context, "latency", count) as (output, advance):
+        _say(output, bench_latency(directory, size_bytes=size, count=count, advance=advance))
+
+
+@contextmanager
+def _watched(context: typer.Context, what: str, total: int) -> Iterator[tuple[Output, Callable[[int], None]]]:
+    """Show how far a benchmark is, on stderr, if somebody watches. Drawn between measurements only, never during one."""
+    from rich.progress import Progress
+
+    output = output_of(context)
+    with Progress(
+        console=output.console(stderr=True), auto_refresh=False, transient=True, disable=not output.has_watcher
+    ) as progress:
+        task = progress.add_task(what, total=total)
+
+        def advance(steps: int) -> None:
+            progress.update(task, advance=steps, refresh=True)
+
+        yield output, advance
+
+
+def _say(output: Output, result: DataclassInstance) -> None:
+    row = asdict(result)
+    if str(row["file_system"]).startswith(("tmpfs", "ramfs")):
+        output.warn("this directory is in memory, where a sync costs nothing: choose one on a disk with --directory")
+    output.card(row if output.is_json else _readable(row))
+
+
+def _readable(row: Mapping[str, object]) -> dict[str, object]:
+    """Numbers as people read them; what is only there for programs is left out."""
+    return {key: _rounded(value) for key, value in row.items() if not isinstance(value, list)}
+
+
+def _rounded(value: object) -> object:
+    if not isinstance(value, float):
+        return value
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"

@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`oncemq serve`: a broker in this process, until it is told to stop.
+
+May not: stop in the middle of a drain: a signal only asks, and the loop ends between two of them.
+The idea: recover and listen, say where, then step until a signal or `oncemq shutdown` ends it; then sync and go.
+Next: engine/loop.py, which is what runs here; client/broker.py for the same in a thread.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from oncemq.cli.logs import LogFormat, LogLevel, set_up
+from oncemq.cli.options import DEFAULT_ADDRESS, DataDirectory, Json
+from oncemq.cli.output import output_of
+from oncemq.cli.signals import StopAsked
+from oncemq.errors import UsageError
+
+if TYPE_CHECKING:
+    from oncemq.engine.loop import BrokerLoop
+
+_SIGNAL_DELAY_MS = 100
+"""How long a signal may go unnoticed while nothing else happens."""
+_SEGMENT_BYTES_MIN = 64 * 1024
+_LOOPBACK = re.compile(r"(ipc|inproc)://.*|tcp://(127(\.\d+){3}|localhost|\[::1\]):.*")
+
+
+def serve(
+    context: typer.Context,
+    directory: DataDirectory,
+    address: Annotated[
+        str,
+        typer.Option(
+            "--address", "-a", envvar="ONCEMQ_ADDRESS", metavar="ADDRESS", help="Where to listen. Port * is a free one."
+        ),
+    ] = DEFAULT_ADDRESS,
+    retain: Annotated[
+        str,
+        typer.Option(
+            metavar="TIME|SIZE", help="Keep messages of new topics this long even if all have them: 7d, 10GiB, forever."
+        ),
+    ] = "",
+    limit: Annotated[
+        str,
+        typer.Option(metavar="TIME|SIZE", help="Drop messages of new topics beyond this, even if somebody misses them."),
+    ] = "",
+    segment_size: Annotated[str, typer.Option(metavar="SIZE", help="Size of one file of the journal.")] = "128MiB",
+    log_level: Annotated[LogLevel, typer.Option(help="What to log, on stderr.")] = LogLevel.INFO,
+    log_format: Annotated[LogFormat, typer.Option(help="How a line of the log looks.")] = LogFormat.TEXT,
+    _json: Json = False,
+) -> None:
+    """Run a broker. Everything it promises is in the directory DIR, which is made if it is not there.
+
+    The first line on stdout says where it listens; with --json it is an object with "address" and "pid".
+    SIGTERM, SIGINT (Ctrl-C) and 'oncemq shutdown' stop it cleanly. kill -9 loses nothing either.
+
+    oncemq serve data
+    oncemq serve /var/lib/oncemq --retain 7d --log-format json
+    oncemq serve data --address 'tcp://127.0.0.1:*' --json
+    """
+    from oncemq.client.broker import open_broker
+
+    output = output_of(context)
+    set_up(log_level, log_format)
+    if _LOOPBACK.fullmatch(address) is None:
+        output.warn(f"{address} can be reached from other machines, and there is no authentication yet")
+    segment = segment_bytes(segment_size)
+    with StopAsked() as stop:
+        loop, network = open_broker(directory, address, retain=retain, limit=limit, segment_bytes=segment)
+        try:
+            where = {"address": network.address, "pid": os.getpid(), "directory": str(directory.resolve())}
+            output.result(where, f"listening at {network.address} (pid {os.getpid()}, data in {directory})")
+            _run(loop, stop)
+        finally:
+            network.close()
+
+
+def _run(loop: BrokerLoop, stop: StopAsked) -> None:
+    while not stop.is_set and loop.step(wait_ms_max=_SIGNAL_DELAY_MS):
+        pass
+    loop.stop()
+
+
+def segment_bytes(text: str) -> int:
+    """Read a size like 128MiB."""
+    from oncemq.journal.segment import SEGMENT_BYTES_MAX
+    from oncemq.model.retention import read_retention, retention_text
+
+    size_bytes = read_retention(retention_text(text)).size_bytes
+    if size_bytes is None or not _SEGMENT_BYTES_MIN <= size_bytes <= SEGMENT_BYTES_MAX:
+        raise UsageError(f"--segment-size {text!r}: use a size from 64KiB to 2GiB")
+    return size_bytes

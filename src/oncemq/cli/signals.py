@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Signals that ask a command to end, noticed where it suits the command.
+
+May not: interrupt anything: a handler only sets a flag.
+The idea: an exception out of a signal handler could fall between a hand-over and its flush, or into a drain.
+Next: serve.py and getting.py, which look at the flag between two steps.
+"""
+
+from __future__ import annotations
+
+import signal
+from types import FrameType, TracebackType
+from typing import Self
+
+
+class StopAsked:
+    """While it is entered, SIGTERM and SIGINT make `is_set` true and do nothing else."""
+
+    def __init__(self) -> None:
+        self.is_set = False
+        self._before: dict[signal.Signals, object] = {}
+
+    def __enter__(self) -> Self:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            self._before[number] = signal.signal(number, self._on_signal)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)  # type: ignore[arg-type]  # What signal.signal() returned, it also takes.
+
+    def _on_signal(self, _number: int, _frame: FrameType | None) -> None:
+        self.is_set = True

@@ -1,0 +1,257 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Applications in a simulated world: a publisher and a subscriber that go on after every death, and write down what they saw.
+
+May not: know what the product promises. They use the public client and record its answers, nothing more.
+The idea: an actor has many lives. What it has done so far is the harness's memory, not the process's; everything the process knew is
+in its state directory, as for a real program that is started again.
+Next: sim/swarm.py, which lets them live and die; sim/checkers.py, which reads what they wrote.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from random import Random
+from typing import Protocol
+
+from oncemq.client.client import Client
+from oncemq.errors import BrokerUnreachable, Gap, InDoubt, PutPending, Refused
+from oncemq.limits import RESERVE_AHEAD_MESSAGES
+from oncemq.model.message import Message
+from oncemq.sim.history import Event, History
+from oncemq.sim.scheduler import Process
+from oncemq.sim.world import World
+
+BATCH_MAX = 8
+"""Messages an actor asks for, or puts, at once."""
+
+
+class Actor(Protocol):
+    """Somebody with many lives."""
+
+    name: str
+    life: int
+    is_done: bool
+    had_os_crash: bool
+    process: Process | None
+
+    def live(self) -> None: ...
+
+
+class Base:
+    """What publishers and subscribers share."""
+
+    def __init__(self, world: World, history: History, name: str, random: Random) -> None:
+        self.world = world
+        self.history = history
+        self.name = name
+        self.random = random
+        self.life = 0
+        self.is_done = False
+        self.had_os_crash = False
+        self.process: Process | None = None
+
+    def note(self, kind: str, operation: str, **fields: str | int | bool | None) -> None:
+        self.history.add(self.world.scheduler.time_us, self.name, self.life, kind, operation, **fields)
+
+    def connect(self) -> Client:
+        """Connect, however often it takes."""
+        while True:
+            try:
+                client = self.world.connect(self.name)
+            except (BrokerUnreachable, Refused) as problem:
+                if isinstance(problem, Refused) and problem.code != "disk_full":
+                    raise
+                self.world.clock.pause(self.random.randrange(50, 500))
+            else:
+                self.note("ok", "welcome")
+                return client
+
+
+class Publisher(Base):
+    """Puts numbered messages, one by one and in bulk, until all have been tried, and waits until all are confirmed."""
+
+    def __init__(self, world: World, history: History, name: str, random: Random, *, topics: list[str], count: int) -> None:
+        super().__init__(world, history, name, random)
+        self._topics = topics
+        self._count = count
+        self._next = 0
+        self.may_begin = False
+        """Set once every topic has a subscriber: until then a put is rightly not stored."""
+
+    def live(self) -> None:
+        client = self.connect()
+        while not self.may_begin:
+            self.world.clock.pause(10)
+        while self._next < self._count:
+            try:
+                self._act(client)
+            except BrokerUnreachable:
+                self.world.clock.pause(200)
+        while client.pending:
+            try:
+                client.flush()
+            except PutPending:
+                continue
+        client.close()
+        self.is_done = True
+
+    def _act(self, client: Client) -> None:
+        match self.random.randrange(5):
+            case 0 | 1:
+                self._put_one(client)
+            case 2:
+                self._put_many(client)
+            case 3:
+                self._put_without_waiting(client)
+            case _:
+                self._put_to_several(client)
+
+    def _messages(self, count: int) -> list[str]:
+        first = self._next
+        self._next = min(self._next + count, self._count)
+        return [f"{self.name}-{number}" for number in range(first, self._next)]
+
+    def _invoke(self, messages: list[str]) -> None:
+        for message in messages:
+            self.note("invoke", "put", message=message)
+
+    def _keep(self, messages: list[str]) -> None:
+        for message in messages:
+            self.note("ok", "kept", message=message)
+
+    def _put_one(self, client: Client) -> None:
+        messages = self._messages(1)
+        self._invoke(messages)
+        try:
+            receipt = client.put(self.random.choice(self._topics), messages[0].encode())
+        except PutPending:
+            self._keep(messages)
+            return
+        self._confirm(messages[0], receipt.topic_id, receipt.offset, stored=receipt.stored, duplicate=receipt.duplicate)
+
+    def _confirm(self, message: str, topic_id: int, offset: int | None, *, stored: bool, duplicate: bool) -> None:
+        self.note("ok", "put", message=message, topic_id=str(topic_id), offset=offset, stored=stored, duplicate=duplicate)
+        if stored:
+            self._keep([message])
+
+    def _put_many(self, client: Client) -> None:
+        topic, size = self.random.choice(self._topics), self.random.randrange(1, BATCH_MAX)
+        messages = self._messages(size)
+        self._invoke(messages)
+        try:
+            receipts = client.put_many(topic, [message.encode() for message in messages])
+        except PutPending:
+            self._keep(messages)
+            return
+        for message, receipt in zip(messages, receipts, strict=True):
+            self._confirm(message, receipt.topic_id, receipt.offset, stored=receipt.stored, duplicate=receipt.duplicate)
+
+    def _put_without_waiting(self, client: Client) -> None:
+        messages = self._messages(self.random.randrange(1, BATCH_MAX))
+        self._invoke(messages)
+        for message in messages:
+            client.put(self.random.choice(self._topics), message.encode(), wait=False)
+        with suppress(PutPending):  # Kept all the same: told so, and synced.
+            client.flush()
+        self._keep(messages)
+
+    def _put_to_several(self, client: Client) -> None:
+        messages = self._messages(1)
+        self._invoke(messages)
+        try:
+            receipts = client.put(self._topics, messages[0].encode())
+        except PutPending:
+            self._keep(messages)
+            return
+        for receipt in receipts:
+            self._confirm(messages[0], receipt.topic_id, receipt.offset, stored=receipt.stored, duplicate=receipt.duplicate)
+
+
+class Subscriber(Base):
+    """Gets everything of some topics until the world says that no more will come."""
+
+    def __init__(self, world: World, history: History, name: str, random: Random, *, topics: list[str]) -> None:
+        super().__init__(world, history, name, random)
+        self._topics = topics
+        self._ids: dict[str, int] = {}
+        self.has_subscribed = False
+        self.may_end = False
+
+    def live(self) -> None:
+        client = self.connect()
+        for topic in self._topics:
+            self._subscribe(client, topic)
+        self.has_subscribed = True
+        while not (self.may_end and self._is_drained(client)):
+            try:
+                self._act(client)
+            except InDoubt as doubt:
+                self._try_to_settle(client, doubt)
+            except Gap as gap:
+                topic_id = str(self._ids[gap.topic])
+                self.note("ok", "gap", subscription=self.name, topic_id=topic_id, first=gap.first, end=gap.end)
+            except BrokerUnreachable:
+                self.world.clock.pause(200)
+        client.close()
+        self.is_done = True
+
+    def _subscribe(self, client: Client, topic: str) -> None:
+        while True:
+            try:
+                info = client.subscribe(topic, "earliest")
+            except BrokerUnreachable:
+                continue
+            self._ids[topic] = info.topic_id
+            self.note("ok", "subscribe", subscription=self.name, topic_id=str(info.topic_id), start=info.start)
+            return
+
+    def _act(self, client: Client) -> None:
+        match self.random.randrange(3):
+            case 0:
+                self._deliver([client.get(self.random.choice(self._topics), timeout=0.2)])
+            case 1:
+                self._deliver([client.get(timeout=0.2)])
+            case _:
+                topic = self.random.choice(self._topics)
+                self._deliver(list(client.get_many(topic, self.random.randrange(1, BATCH_MAX), timeout=0.2)))
+
+    def _deliver(self, messages: list[Message | None]) -> None:
+        for message in messages:
+            if message is not None:
+                topic_id, text = str(message.source.topic_id), message.value.decode()
+                self.note("ok", "deliver", subscription=self.name, topic_id=topic_id, offset=message.offset, message=text)
+
+    def _try_to_settle(self, client: Client, doubt: InDoubt) -> None:
+        try:
+            self._settle(client, doubt)
+        except BrokerUnreachable:
+            self.world.clock.pause(200)  # The next get tells it again.
+
+    def _settle(self, client: Client, doubt: InDoubt) -> None:
+        topic_id = str(self._ids[doubt.topic])
+        bound = RESERVE_AHEAD_MESSAGES + 4 * BATCH_MAX if self.had_os_crash else BATCH_MAX
+        span: Event = {"subscription": self.name, "topic_id": topic_id, "first": doubt.first, "end": doubt.end}
+        self.note("ok", "in_doubt", **span, bound=bound)
+        for message in client.in_doubt(doubt.topic):
+            self.note("ok", "doubted", topic_id=topic_id, offset=message.offset, message=message.value.decode())
+        choice = self.random.choice(["repeat", "skip"])
+        client.settle(doubt.topic, choice)
+        self.note("ok", choice, **span)
+
+    def _is_drained(self, client: Client) -> bool:
+        """Whether nothing is left on any topic; says so in the history."""
+        try:
+            if any(self._has_more(client, topic) for topic in self._topics):
+                return False
+            ends = {info.topic_id: info.end for info in client.topics()}
+        except (BrokerUnreachable, InDoubt, Gap, Refused):
+            return False
+        for topic in self._topics:
+            topic_id = self._ids[topic]
+            self.note("ok", "drained", subscription=self.name, topic_id=str(topic_id), end=ends.get(topic_id, 0))
+        return True
+
+    def _has_more(self, client: Client, topic: str) -> bool:
+        message = client.get(topic, timeout=0)
+        self._deliver([message])
+        return message is not None

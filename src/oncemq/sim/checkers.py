@@ -1,0 +1,218 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Judges over a history, independent of the product: each returns witnesses of what must never happen.
+
+May not: import the product, or excuse anything. Names are Jepsen's where it has one.
+The idea: values are unique and offsets give the order, so every law is a dictionary or one sort.
+A witness is a sentence with the ids in it; an empty list is a verdict of innocence for this history only.
+Next: docs/history.md for the events, tests/sim/ for the seeded bugs each judge must see.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+
+Event = dict[str, str | int | bool | None]
+Place = tuple[str, int]
+"""(topic id as text, offset)."""
+
+_SEEN = ("log", "deliver", "doubted")
+"""Events that show a stored message: in the log at the end, handed out, or looked at while in doubt."""
+
+
+def check(events: list[Event]) -> dict[str, list[str]]:
+    """Run every judge; return the witnesses by law, laws that hold left out."""
+    found = {law: list(judge(events)) for law, judge in JUDGES.items()}
+    return {law: witnesses for law, witnesses in found.items() if witnesses}
+
+
+def _of(events: Iterable[Event], operation: str, kind: str) -> Iterator[Event]:
+    return (event for event in events if event["op"] == operation and event["kind"] == kind)
+
+
+def _place(event: Event) -> Place:
+    return str(event["topic_id"]), int(event["offset"] or 0)
+
+
+def _final_log(events: list[Event]) -> dict[Place, str]:
+    return {_place(event): str(event["message"]) for event in _of(events, "log", "ok")}
+
+
+def lost_write(events: list[Event]) -> Iterator[str]:
+    """S1: a confirmed message is where its receipt says, in the log at the end."""
+    log = _final_log(events)
+    low = {str(event["topic_id"]): int(event["low"] or 0) for event in _of(events, "end", "ok")}
+    for event in _of(events, "put", "ok"):
+        if event["stored"] and event["offset"] is not None and str(event["topic_id"]) in low:
+            place = _place(event)
+            if place[1] >= low[place[0]] and log.get(place) != event["message"]:
+                yield f"{event['message']} was confirmed at {place}, the log has {log.get(place)}"
+
+
+def lost_accept(events: list[Event]) -> Iterator[str]:
+    """S2: what a client kept (confirmed, or told pending) is stored exactly once at the end, if it was wanted."""
+    stored = {str(event["message"]) for operation in _SEEN for event in _of(events, operation, "ok")}
+    for event in _of(events, "kept", "ok"):
+        if str(event["message"]) not in stored:
+            yield f"{event['message']} was kept in an outbox and is nowhere"
+
+
+def duplicate(events: list[Event]) -> Iterator[str]:
+    """S3: no message twice in a topic, no (stream, number) twice anywhere."""
+    places: dict[tuple[str, str], list[int]] = defaultdict(list)
+    numbers: dict[tuple[str, int], set[Place]] = defaultdict(set)
+    for event in _of(events, "log", "ok"):
+        places[str(event["topic_id"]), str(event["message"])].append(int(event["offset"] or 0))
+        numbers[str(event["stream"]), int(event["number"] or 0)].add(_place(event))
+    yield from (f"{message} is stored at {found} of {topic}" for (topic, message), found in places.items() if len(found) > 1)
+    yield from (f"put number {key} is stored at {sorted(found)}" for key, found in numbers.items() if len(found) > 1)
+
+
+def unexpected(events: list[Event]) -> Iterator[str]:
+    """S4: nothing is stored or delivered that nobody put, or that was refused for good."""
+    invoked = {str(event["message"]) for event in _of(events, "put", "invoke")}
+    failed = {str(event["message"]) for event in _of(events, "put", "fail")}
+    for operation in _SEEN:
+        for event in _of(events, operation, "ok"):
+            if event["message"] not in invoked or event["message"] in failed:
+                yield f"{event['message']} at {_place(event)} ({operation}) was never put"
+
+
+def inconsistent_offsets(events: list[Event]) -> Iterator[str]:
+    """S5 and S7: one (topic, offset) means one message, for everybody, for ever, and in the log at the end."""
+    seen: dict[Place, str] = {}
+    for event in events:
+        if event["kind"] == "ok" and event["op"] in {"put", *_SEEN} and event.get("offset") is not None:
+            place, message = _place(event), str(event["message"])
+            if seen.setdefault(place, message) != message:
+                yield f"{place} was {seen[place]} and later {message} ({event['op']})"
+
+
+def gap_in_log(events: list[Event]) -> Iterator[str]:
+    """S6: offsets at the end are low, low + 1, ... without a hole."""
+    log = _final_log(events)
+    for event in _of(events, "end", "ok"):
+        topic, low, end = str(event["topic_id"]), int(event["low"] or 0), int(event["end"] or 0)
+        missing = [offset for offset in range(low, end) if (topic, offset) not in log]
+        if missing:
+            yield f"topic {topic} has no {missing[:5]} in [{low}, {end})"
+
+
+def nonmonotonic_send(events: list[Event]) -> Iterator[str]:
+    """S8: of one stream and topic, later put numbers have higher offsets."""
+    last: dict[tuple[str, str], tuple[int, int]] = {}
+    for event in sorted(_of(events, "log", "ok"), key=_place):
+        key = str(event["topic_id"]), str(event["stream"])
+        number = int(event["number"] or 0)
+        if key in last and number <= last[key][0]:
+            yield f"stream {key[1][:8]} has number {number} behind {last[key][0]} in topic {key[0]}"
+        last[key] = number, int(event["offset"] or 0)
+
+
+def two_answers(events: list[Event]) -> Iterator[str]:
+    """S9: a message has one offset in a topic, whatever retry it was told by."""
+    told: dict[tuple[str, str], int] = {}
+    for event in _of(events, "put", "ok"):
+        if event["stored"] and event["offset"] is not None:
+            key, offset = (str(event["topic_id"]), str(event["message"])), int(event["offset"])
+            if told.setdefault(key, offset) != offset:
+                yield f"{event['message']} was told {told[key]} and {offset}"
+
+
+def real_time_order(events: list[Event]) -> Iterator[str]:
+    """S10: a put confirmed before another began has the lower offset in their topic."""
+    highest: dict[str, int] = {}
+    floor: dict[tuple[str, str, int, str], dict[str, int]] = {}
+    for event in events:
+        if event["op"] != "put":
+            continue
+        key = str(event["process"]), str(event["message"]), int(event["life"] or 0), ""
+        if event["kind"] == "invoke":
+            floor[key] = dict(highest)
+        elif event["kind"] == "ok" and event["stored"] and event["offset"] is not None and not event["duplicate"]:
+            topic, offset = str(event["topic_id"]), int(event["offset"])
+            if offset <= floor.get(key, {}).get(topic, -1):
+                yield f"{event['message']} got {offset} in {topic}, below one that was confirmed before it began"
+            highest[topic] = max(highest.get(topic, -1), offset)
+
+
+def deliveries(events: list[Event]) -> Iterator[str]:
+    """S11 to S14: a subscription is handed every message from its start on, in order, once; repeats only if in doubt."""
+    expected: dict[tuple[str, str], int] = {}
+    for event in events:
+        if event["kind"] != "ok":
+            continue
+        key = str(event.get("subscription")), str(event.get("topic_id"))
+        match event["op"]:
+            case "subscribe":
+                expected.setdefault(key, int(event["start"] or 0))
+            case "deliver":
+                yield from _delivered(event, key, expected)
+            case "gap" | "skip":
+                yield from _passed_over(event, key, expected)
+            case "repeat":
+                expected[key] = int(event["first"] or 0)
+            case "drained":
+                if expected.get(key, 0) < int(event["end"] or 0):
+                    yield f"{key} was handed up to {expected.get(key)} of {event['end']}: unseen"
+
+
+def _delivered(event: Event, key: tuple[str, str], expected: dict[tuple[str, str], int]) -> Iterator[str]:
+    offset = int(event["offset"] or 0)
+    if key not in expected:
+        yield f"{key} got {offset} without a subscription"
+    elif offset < expected[key]:
+        yield f"{key} got {offset} again: nonmonotonic-poll"
+    elif offset > expected[key]:
+        yield f"{key} got {offset} where {expected[key]} was next: poll-skip"
+    expected[key] = offset + 1
+
+
+def _passed_over(event: Event, key: tuple[str, str], expected: dict[tuple[str, str], int]) -> Iterator[str]:
+    """A gap or a skip is told; a gap begins where the next message was due."""
+    first, end = int(event["first"] or 0), int(event["end"] or 0)
+    if event["op"] == "gap" and first != expected.get(key):
+        yield f"{key} was told a gap [{first}, {end}) where {expected.get(key)} was next"
+    expected[key] = max(end, expected.get(key, 0))
+
+
+def in_doubt_bound(events: list[Event]) -> Iterator[str]:
+    """S23: what is in doubt was handed out, or reserved before an operating-system crash; never more than that allows."""
+    for event in _of(events, "in_doubt", "ok"):
+        size = int(event["end"] or 0) - int(event["first"] or 0)
+        if size > int(event["bound"] or 0):
+            yield f"{event['subscription']} has {size} messages in doubt, {event['bound']} at most are possible"
+
+
+def fencing(events: list[Event]) -> Iterator[str]:
+    """S17: after a newer life of a client was welcomed, no older one is told ok."""
+    newest: dict[str, int] = {}
+    for event in events:
+        name, life = str(event["process"]), int(event["life"] or 0)
+        if event["op"] == "welcome" and event["kind"] == "ok":
+            newest[name] = max(life, newest.get(name, 0))
+        elif event["kind"] == "ok" and event["op"] in {"put", "subscribe"} and life < newest.get(name, 0):
+            yield f"{name} life {life} was told ok after life {newest[name]} was welcomed"
+
+
+def storage_error(events: list[Event]) -> Iterator[str]:
+    """S18: after a failed sync the broker says nothing more in that life."""
+    for event in _of(events, "after_failed_sync", "info"):
+        yield f"the broker spoke {event['packets']} packet(s) after its disk failed"
+
+
+JUDGES: dict[str, Callable[[list[Event]], Iterator[str]]] = {
+    "lost-write": lost_write,
+    "lost-accept": lost_accept,
+    "duplicate": duplicate,
+    "unexpected": unexpected,
+    "inconsistent-offsets": inconsistent_offsets,
+    "gap-in-log": gap_in_log,
+    "nonmonotonic-send": nonmonotonic_send,
+    "two-answers": two_answers,
+    "real-time-order": real_time_order,
+    "deliveries": deliveries,
+    "in-doubt-bound": in_doubt_bound,
+    "fencing": fencing,
+    "storage-error": storage_error,
+}

@@ -1,0 +1,324 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One seed, one world gone wrong: how many of whom, which faults, and when. Load with faults, heal, drain, judge.
+
+May not: use any randomness but named streams of the seed: the same seed is the same history, to the byte.
+The idea: every fault class is on or off with even odds, at a rate drawn for this seed (a swarm of configurations finds more than
+one average world). After the load everything is healed; then every promise must have been kept and everything must end.
+Next: sim/actors.py for who lives there, sim/checkers.py for who judges.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import partial
+from random import Random
+
+from oncemq import crashpoints
+from oncemq.journal.journal import JournalSettings
+from oncemq.sim.actors import Actor, Publisher, Subscriber
+from oncemq.sim.checkers import check
+from oncemq.sim.history import Event, History
+from oncemq.sim.network import DELIVER, DROP, Transit, Verdict
+from oncemq.sim.scheduler import Killed
+from oncemq.sim.world import World
+
+TOPICS = ("orders", "payments", "events")
+FAULT_CLASSES = (
+    "broker_kill",
+    "broker_power_cut",
+    "two_stage_crash",
+    "failed_sync",
+    "client_kill",
+    "client_os_crash",
+    "loss",
+    "repeat",
+    "late",
+    "partition",
+    "crash_point",
+    "disk_full",
+    "clock_jump",
+)
+LINE_CLASSES = ("loss", "repeat", "late")
+"""Faults of the line happen to packets all the time, not at an instant."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What one seed gave."""
+
+    seed: int
+    digest: str
+    messages: int
+    faults: int
+    crashes: int
+    packets: int
+    simulated_us: int
+    violations: dict[str, list[str]]
+
+
+@dataclass(slots=True)
+class Plan:
+    """The configuration of one seed."""
+
+    publishers: int
+    subscribers: int
+    topics: tuple[str, ...]
+    messages: int
+    classes: tuple[str, ...]
+    faults: int
+    span_ms: int
+    retain: str
+    rates: dict[str, float] = field(default_factory=dict)
+
+
+def draw_plan(random: Random) -> Plan:
+    """Draw a world. Rates follow VOPR's ranges; sizes are small so that many worlds fit into a minute."""
+    classes = tuple(name for name in FAULT_CLASSES if random.random() < 0.5)
+    return Plan(
+        publishers=random.randrange(1, 4),
+        subscribers=random.randrange(1, 4),
+        topics=TOPICS[: random.randrange(1, len(TOPICS) + 1)],
+        messages=random.randrange(10, 80),
+        classes=classes,
+        faults=random.randrange(0, 12) if classes else 0,
+        span_ms=random.randrange(500, 20_000),
+        retain=random.choice(["forever", ""]),
+        rates={name: random.random() * 0.1 for name in ("loss", "repeat", "late")},
+    )
+
+
+class Swarm:
+    """One run of one seed."""
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        settings = JournalSettings(segment_bytes=16 * 1024, reserve_bytes=24 * 1024, segment_records_max=60)
+        self.world = World(seed, settings=settings)
+        self.scheduler = self.world.scheduler
+        self.history = History()
+        self.plan = draw_plan(self.scheduler.random("plan"))
+        self.random = self.scheduler.random("nemesis")
+        self.line = self.scheduler.random("line")
+        self.actors: list[Actor] = []
+        self.faults = 0
+        self.crashes = 0
+        self._is_healed = False
+        self._is_cut_off = False
+        self._crash_in = 0
+
+    # --- phases --------------------------------------------------------------------------------------
+
+    def run(self) -> Outcome:
+        crashpoints.install(self._at_crash_point)
+        try:
+            self._set_up()
+            self._schedule_faults()
+            is_over = self.scheduler.run(until=lambda: all(actor.is_done for actor in self.actors), limit_us=900_000_000)
+            if is_over:
+                self.world.run(self._read_logs)
+        finally:
+            crashpoints.install(None)
+        violations = check(self.history.events)
+        if not is_over:
+            stuck = [actor.name for actor in self.actors if not actor.is_done]
+            violations["stuck"] = [f"{', '.join(stuck)} did not end within the simulated time"]
+        return self._outcome(violations)
+
+    def _outcome(self, violations: dict[str, list[str]]) -> Outcome:
+        messages = sum(event["op"] == "put" and event["kind"] == "invoke" for event in self.history.events)
+        return Outcome(
+            self.seed,
+            self.history.digest(),
+            messages,
+            self.faults,
+            self.crashes,
+            self.world.network.packets,
+            self.scheduler.time_us,
+            violations,
+        )
+
+    def _set_up(self) -> None:
+        self.world.start_broker()
+        self.world.run(self._create_topics)
+        topics = list(self.plan.topics)
+        for number in range(self.plan.subscribers):
+            name = f"sub{number}"
+            chosen = topics if number == 0 else self.random.sample(topics, self.random.randrange(1, len(topics) + 1))
+            self.actors.append(Subscriber(self.world, self.history, name, self.scheduler.random(name), topics=chosen))
+        for number in range(self.plan.publishers):
+            name = f"pub{number}"
+            random = self.scheduler.random(name)
+            count = self.plan.messages
+            self.actors.append(Publisher(self.world, self.history, name, random, topics=topics, count=count))
+        for actor in self.actors:
+            self._give_life(actor)
+        self.world.network.rule = self._rule
+
+    def _create_topics(self) -> None:
+        client = self.world.connect()
+        for topic in self.plan.topics:
+            client.admin.create_topic(topic, retain=self.plan.retain)
+        client.close()
+
+    def _give_life(self, actor: Actor) -> None:
+        actor.life += 1
+        actor.process = self.world.spawn(actor.name, actor.live)
+
+    def _read_logs(self) -> None:
+        """Read every topic from its low to its end, as the last word on what is stored."""
+        client = self.world.connect()
+        for info in client.topics():
+            topic_id = str(info.topic_id)
+            for message in client.read(info.topic, info.low, info.end):
+                place: Event = {"topic_id": topic_id, "offset": message.offset, "message": message.value.decode()}
+                self._note("log", **place, stream=message.source.stream.hex(), number=message.put_number)
+            self._note("end", topic_id=topic_id, low=info.low, end=info.end)
+        client.close()
+
+    def _note(self, operation: str, **fields: str | int | bool | None) -> None:
+        self.history.add(self.scheduler.time_us, "harness", 1, "ok", operation, **fields)
+
+    # --- faults --------------------------------------------------------------------------------------
+
+    def _schedule_faults(self) -> None:
+        """Draw all faults beforehand, then heal, then watch until everybody is done."""
+        span_us = self.plan.span_ms * 1000
+        struck = [name for name in self.plan.classes if name not in LINE_CLASSES]
+        for _ in range(self.plan.faults if struck else 0):
+            name = self.random.choice(struck)
+            self.scheduler.after(self.random.randrange(span_us), partial(self._strike, name))
+        self.scheduler.after(span_us, self._heal)
+        self._watch()
+
+    def _watch(self) -> None:
+        """Whoever is dead is started again after a while; subscribers may end once all publishers have."""
+        all_subscribed = all(actor.has_subscribed for actor in self.actors if isinstance(actor, Subscriber))
+        publishers_done = all(actor.is_done for actor in self.actors if isinstance(actor, Publisher))
+        for actor in self.actors:
+            if isinstance(actor, Publisher):
+                actor.may_begin = all_subscribed
+            elif isinstance(actor, Subscriber):
+                actor.may_end = publishers_done and self._is_healed
+            process = actor.process
+            if process is not None and not process.is_running and not actor.is_done:
+                self._raise_if_wrong(actor)
+                self._give_life(actor)
+        if not self.world.is_broker_running:
+            self._start_broker()
+        if not all(actor.is_done for actor in self.actors):
+            self.scheduler.after(self.random.randrange(20_000, 400_000), self._watch)
+
+    def _raise_if_wrong(self, actor: Actor) -> None:
+        """An actor that ended by an exception it did not expect is a finding by itself."""
+        process = actor.process
+        if process is not None and process.error is not None:
+            raise process.error
+
+    def _start_broker(self) -> None:
+        """Start it in the background: recovery may itself be cut by a crash point."""
+        self.world.launch_broker()
+
+    def _strike(self, name: str) -> None:
+        if self._is_healed:
+            return
+        self.faults += 1
+        self._note("fault", name=name)
+        match name:
+            case "broker_kill":
+                self._crash_broker(power_cut=False)
+            case "broker_power_cut":
+                self._crash_broker(power_cut=True)
+            case "two_stage_crash":
+                self._crash_broker(power_cut=False)
+                self._start_broker()
+                self.scheduler.after(self.random.randrange(3_000), lambda: self._crash_broker(power_cut=True))
+            case "failed_sync":
+                self.world.disk.fail_next_sync()
+            case "client_kill":
+                self._crash_client(power_cut=False)
+            case "client_os_crash":
+                self._crash_client(power_cut=True)
+            case "partition":
+                self._is_cut_off = True
+                self.scheduler.after(self.random.randrange(5_000_000), self._end_partition)
+            case "crash_point":
+                self._crash_in = self.random.randrange(1, 60)
+            case "disk_full":
+                self._fill_disk()
+            case "clock_jump":
+                self.scheduler.wall_shift_us += self.random.choice([-1, 1]) * self.random.randrange(10**12)
+
+    def _crash_broker(self, *, power_cut: bool) -> None:
+        self.crashes += 1
+        if power_cut:
+            self.world.cut_power()
+        else:
+            self.world.kill_broker()
+
+    def _crash_client(self, *, power_cut: bool) -> None:
+        actor = self.random.choice(self.actors)
+        if actor.process is None or not actor.process.is_running:
+            return
+        self.crashes += 1
+        disk = self.world.client_disk(actor.name)
+        disk.kill()
+        actor.process.kill()
+        actor.had_os_crash = actor.had_os_crash or power_cut
+        if power_cut:
+            disk.power_cut()
+
+    def _end_partition(self) -> None:
+        self._is_cut_off = False
+
+    def _fill_disk(self) -> None:
+        disk = self.world.disk
+        disk.capacity_bytes = disk.used_bytes() + self.random.randrange(4_096)
+        self.scheduler.after(self.random.randrange(8_000_000), self._free_disk)
+
+    def _free_disk(self) -> None:
+        self.world.disk.capacity_bytes = None
+
+    def _heal(self) -> None:
+        self._is_healed = True
+        self._is_cut_off = False
+        self._crash_in = 0
+        self.world.disk.capacity_bytes = None
+        self.world.disk.fail_next_sync(0)
+
+    def _rule(self, _: Transit) -> Verdict:
+        """What becomes of a packet: a partition swallows, a bad line loses, repeats or delays."""
+        if self._is_healed:
+            return DELIVER
+        if self._is_cut_off:
+            return DROP
+        rates, classes, draw = self.plan.rates, self.plan.classes, self.line.random()
+        if "loss" in classes and draw < rates["loss"]:
+            return DROP
+        if "repeat" in classes and self.line.random() < rates["repeat"]:
+            return Verdict(copies=2, delay_us=self.line.randrange(2_000_000))
+        if "late" in classes and self.line.random() < rates["late"]:
+            return Verdict(delay_us=self.line.randrange(10_000_000))
+        return DELIVER
+
+    def _at_crash_point(self, name: str) -> None:
+        """Every so many crash points one is deadly, to whoever reaches it."""
+        if not self._crash_in or self.scheduler.running is None:
+            return
+        self._crash_in -= 1
+        if self._crash_in:
+            return
+        process = self.scheduler.running
+        self._note("crash", name=process.name, point=name)
+        self.crashes += 1
+        process.is_killed = True
+        if process.name == "broker":
+            self.world.disk.kill()
+            self.world.network.go_down()
+        elif process.name != "script":
+            self.world.client_disk(process.name).kill()
+        raise Killed()
+
+
+def run_seed(seed: int) -> Outcome:
+    """Run one seed from beginning to verdict."""
+    return Swarm(seed).run()
