@@ -41,9 +41,12 @@ PAST_SESSIONS_MAX: Final = 16  # Older welcomed sessions kept to recognise a res
 GET_BYTES: Final = 1 * MIB  # What one Get asks for. measured: bench get.
 GET_BYTES_MAX: Final = 32 * MIB  # What one Get may ask for. rule: one block always fits.
 GET_WAIT_MS_MAX: Final = 30_000  # How long a Get may be parked. guess: below common NAT time-outs.
+GET_PARK_MS: Final = 2_000  # How long a client parks one Get: with it the time to notice a restart. guess.
+GET_MANY_MAX: Final = 100_000  # Messages one get_many hands out: all of them may end up in doubt. guess.
 GET_WANTS_MAX: Final = 1_024  # Subscriptions named in one Get. guess.
 PARKED_GETS_MAX: Final = 10_000  # Gets waiting at a broker. guess: 10 MB.
 RESERVE_AHEAD_MESSAGES: Final = 1_000  # In-doubt bound after an operating-system crash. rule.
+OFFSET_MAX: Final = 2**63 - 1  # What eight signed bytes hold. rule: settled with the first format.
 
 # --- wire ----------------------------------------------------------------------------------------
 WIRE_VERSION: Final = 1

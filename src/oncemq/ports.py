@@ -10,14 +10,15 @@ Next: adapters/os_disk.py for the real disk, sim/disk.py for the one that loses 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
-Frames = list[bytes]
+import msgspec
+
+Frames = list[bytes | memoryview]
+"""The parts of a packet. Large ones come as views of the memory they were received into, so that they are not copied."""
 
 
-@dataclass(frozen=True, slots=True)
-class Instant:
+class Instant(msgspec.Struct, frozen=True, gc=False):
     """One reading of both clocks: `ticks_ms` never jumps, `wall_us` is what people call the time."""
 
     ticks_ms: int

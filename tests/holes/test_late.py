@@ -27,7 +27,6 @@ from tests.holes.helpers import (
     SECOND_US,
     Raw,
     be_quiet,
-    block_of,
     crash_at,
     meddle,
     number,
@@ -282,8 +281,8 @@ def test_h12_nothing_is_said_before_the_sync_not_even_to_a_repeat_in_the_same_dr
     assert heard == [[], []]
     process.kill()
     world.start_broker()
-    with_client = world.run(lambda: raw.subscribe("t"))
-    assert with_client.topic == "t"
+    again = world.run(lambda: raw.ask(Subscribe(raw.session, 1, "t")))
+    assert isinstance(again, SubscribeDone)  # Whether or not the unsynced group survived: the same command, the same answer.
 
 
 def test_h12_a_repeat_in_the_same_drain_gets_the_reply_of_the_first() -> None:
@@ -318,7 +317,7 @@ def test_h13_the_late_hello_of_a_dead_process_fences_nobody() -> None:
         dead._session.state.sync()
         process = world.spawn("a", dead._session.ensure)
         world.clock.pause(500)
-        process.kill()
+        world.scheduler.do(process.kill)
         world.crash_client(dead)
         be_quiet(world)
         living = world.connect("id")
@@ -405,6 +404,5 @@ def test_h13_a_stranger_without_a_session_changes_nothing() -> None:
         assert code_of(raw.put(1, "t", b"x")) == Code.NO_SESSION
         assert code_of(raw.ask(Subscribe(raw.session, 1, "t"))) == Code.NO_SESSION
         assert code_of(raw.ask(Goodbye(raw.session))) == Code.NO_SESSION
-        assert block_of(b"x")
 
     world.run(script)

@@ -153,10 +153,8 @@ class BrokerProcess:
         return bool(line)
 
     def _command(self) -> list[str]:
-        address = ["--address", self.address]
-        if True:
-            return [roles.__file__, "serve", str(self.directory), *address, "--segment-bytes", str(self._segment_bytes)]
-        return ["-m", "oncemq", "serve", str(self.directory), *address, "--json"]
+        options = ["--address", self.address, "--segment-size", f"{self._segment_bytes}B", "--json"]
+        return ["-m", "oncemq", "serve", str(self.directory), *options]
 
     def kill(self) -> None:
         self.process.kill()

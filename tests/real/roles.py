@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Small programs that tests start as real processes: a publisher, a subscriber, a broker with options the command has not.
+"""Small programs that tests start as real processes: a publisher and a subscriber.
 
 May not: decide whether a test passes. They do what an application does and write down what happened, one fact per line.
 The idea: a fact is one `write` to a file opened for appending, so it survives kill -9 the moment it is written. The
@@ -10,16 +10,13 @@ Next: harness.py, which starts these and reads the facts.
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import signal
 import sys
 import threading
 from pathlib import Path
 
 import oncemq
 from oncemq.adapters.crash_hook import install_from_environment
-from oncemq.client.broker import open_broker
 
 GAVE_UP, TORN = 3, 9
 END = b"end"
@@ -151,8 +148,8 @@ def _connected(options: argparse.Namespace) -> oncemq.Client:
 def _next_messages(client: oncemq.Client, facts: Facts, options: argparse.Namespace) -> list[oncemq.Message]:
     try:
         if options.mode == "many":
-            return client.get_many(options.topic, 100, timeout=0.5)
-        message = client.get(None if options.mode == "any" else options.topic, timeout=0.5)
+            return client.get_many(options.topic, 100, timeout=0.1)
+        message = client.get(None if options.mode == "any" else options.topic, timeout=0.1)
         return [message] if message is not None else []
     except oncemq.BrokerUnreachable:
         return []
@@ -175,22 +172,6 @@ def _settle(client: oncemq.Client, facts: Facts, doubt: oncemq.InDoubt) -> None:
 
 def _name_of(value: bytes) -> str:
     return value.rstrip(b".").decode()
-
-
-# --- broker ---------------------------------------------------------------------------------------------
-
-
-def serve(options: argparse.Namespace) -> int:
-    """A broker as `oncemq serve` runs it, with small segments, so that tests see many of them."""
-    loop, network = open_broker(options.directory, options.address, segment_bytes=options.segment_bytes)
-    stopping = threading.Event()
-    signal.signal(signal.SIGTERM, lambda *_: stopping.set())
-    print(json.dumps({"address": network.address, "pid": os.getpid()}), flush=True)
-    while not stopping.is_set() and loop.step(wait_ms_max=50):
-        pass
-    loop.stop()
-    network.close()
-    return 0
 
 
 # --- command line ---------------------------------------------------------------------------------------
@@ -216,11 +197,6 @@ def _options(arguments: list[str]) -> argparse.Namespace:
         role.add_argument("--give-up", action="store_true")
         role.add_argument("--in-doubt", default="raise")
         role.add_argument("--die-after", type=int, default=0)
-    role = roles.add_parser("serve")
-    role.set_defaults(run=serve)
-    role.add_argument("directory", type=Path)
-    role.add_argument("--address", required=True)
-    role.add_argument("--segment-bytes", type=int, required=True)
     return parser.parse_args(arguments)
 
 

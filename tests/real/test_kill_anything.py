@@ -31,8 +31,15 @@ def next_number(stage: Stage, publisher: str) -> int:
     return max(stage.facts(publisher).tried(), default=0) + 1
 
 
-def progress(stage: Stage) -> tuple[int, int]:
-    return len(stage.facts("publisher").done()), sum(len(stage.facts(name).got()) for name in SUBSCRIBERS)
+def let_flow(stage: Stage, chance: random.Random) -> None:
+    """Wait until some more messages were put, and some more were got by somebody."""
+
+    def counts() -> tuple[int, int]:
+        return len(stage.facts("publisher").done()), sum(len(stage.facts(name).got()) for name in SUBSCRIBERS)
+
+    done, got = counts()
+    done, got = done + chance.randrange(5, 80), got + chance.randrange(5, 80)
+    until(lambda: counts()[0] >= done and counts()[1] >= got, "messages flow")
 
 
 def test_random_kills_of_broker_and_clients_lose_and_repeat_nothing(make_stage: Callable[..., Stage]) -> None:
@@ -45,9 +52,7 @@ def test_random_kills_of_broker_and_clients_lose_and_repeat_nothing(make_stage: 
     running["publisher"] = stage.publisher(1, 100_000, "--size", "2000")
     for _ in range(KILLS):
         victim = chance.choice(["broker", "broker", *running])
-        done, got = progress(stage)
-        wanted = done + chance.randrange(5, 80), got + chance.randrange(5, 80)
-        until(lambda: progress(stage) >= wanted, "messages flow")
+        let_flow(stage, chance)
         if victim == "broker":
             stage.broker.kill()
             stage.broker.start()

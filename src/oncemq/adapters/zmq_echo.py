@@ -2,7 +2,7 @@
 """The barest ROUTER and DEALER there can be: what ZeroMQ costs without anything of ours around it.
 
 May not: be used by the product. It is the floor that `oncemq bench latency` measures against.
-The idea: blocking calls, no polling, no options but those that let it end; here and not in cli/, because only adapters know ZeroMQ.
+The idea: blocking calls, no polling, no options but those that let it end. Here and not in cli/: only adapters know ZeroMQ.
 Next: cli/benchmarks/echo.py, which runs the two ends in two processes.
 """
 

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 import zmq
 
+from oncemq.adapters.zmq_frames import EVENTS, MORE, NOW, READABLE, receive_frames
 from oncemq.errors import UsageError
 from oncemq.limits import NETWORK_BACKLOG_PACKETS
 from oncemq.ports import Frames
@@ -44,20 +45,21 @@ class ZmqLink:
         return socket
 
     def send(self, frames: Sequence[bytes | bytearray | memoryview]) -> bool:
+        send = self._socket.send
         try:
-            self._socket.send_multipart(frames, zmq.DONTWAIT)
+            for frame in frames[:-1]:
+                send(frame, MORE)
+            send(frames[-1], NOW)
         except zmq.Again:
             return False
         return True
 
     def receive(self, timeout_ms: int) -> Frames | None:
+        socket = self._socket
+        if not int(socket.get(EVENTS)) & READABLE and (timeout_ms <= 0 or not socket.poll(timeout_ms)):
+            return None
         try:
-            return self._socket.recv_multipart(zmq.DONTWAIT)
-        except zmq.Again:
-            if timeout_ms <= 0 or not self._socket.poll(timeout_ms):
-                return None
-        try:
-            return self._socket.recv_multipart(zmq.DONTWAIT)
+            return receive_frames(socket)
         except zmq.Again:
             return None
 

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 
 import zmq
 
+from oncemq.adapters.zmq_frames import MORE, NOW, receive_frames
 from oncemq.errors import UsageError
 from oncemq.limits import BLOCK_BYTES_MAX, MIB, NETWORK_BACKLOG_PACKETS
 from oncemq.ports import Frames
@@ -57,9 +58,10 @@ class ZmqNetwork:
     def receive(self) -> tuple[bytes, Frames] | None:
         while True:
             try:
-                identity, *frames = self._socket.recv_multipart(zmq.DONTWAIT)
+                identity, *frames = receive_frames(self._socket)
             except zmq.Again:
                 return None
+            identity = bytes(identity)
             if identity[:1] != b"\0":  # Chosen by the peer: it could be somebody else's.
                 self.dropped += 1
                 continue
@@ -70,7 +72,9 @@ class ZmqNetwork:
     def send(self, address: bytes, frames: Sequence[bytes | bytearray | memoryview]) -> bool:
         envelope = [address[1:]] if address[:1] == _PLAIN else [address[1:], b""]
         try:
-            self._socket.send_multipart([*envelope, *frames], zmq.DONTWAIT)
+            for frame in [*envelope, *frames[:-1]]:
+                self._socket.send(frame, MORE)
+            self._socket.send(frames[-1], NOW)
         except zmq.ZMQError as problem:
             if problem.errno not in {zmq.EHOSTUNREACH, zmq.EAGAIN}:
                 raise

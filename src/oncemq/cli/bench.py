@@ -47,7 +47,7 @@ def put(
     count: Count = 2_000_000,
     single: Annotated[bool, typer.Option("--single", help="put(wait=False) one by one, instead of put_many.")] = False,
     directory: Directory = HERE,
-    json: Json = False,
+    _json: Json = False,
 ) -> None:
     """How fast messages become durable, beside bare appending and syncing of the same bytes."""
     from oncemq.cli.benchmarks.puts import bench_put
@@ -63,7 +63,7 @@ def get(
     count: Count = 2_000_000,
     single: Annotated[bool, typer.Option("--single", help="get() one by one, instead of get_many.")] = False,
     directory: Directory = HERE,
-    json: Json = False,
+    _json: Json = False,
 ) -> None:
     """How fast one subscriber gets messages that are stored already."""
     from oncemq.cli.benchmarks.gets import bench_get
@@ -78,7 +78,7 @@ def latency(
     size: Size = 100,
     count: Count = 2_000,
     directory: Directory = HERE,
-    json: Json = False,
+    _json: Json = False,
 ) -> None:
     """How long one synchronous put takes, beside one bare round trip with one fdatasync."""
     from oncemq.cli.benchmarks.latency import bench_latency

@@ -41,9 +41,9 @@ class Output:
         self.line(json_text(value) if self.is_json else text)
 
     def line(self, text: str) -> None:
-        """Write a line at once, so that whoever waits for it goes on."""
-        sys.stdout.write(text + "\n")
-        sys.stdout.flush()
+        """Write a line at once, so that whoever waits for it goes on. A file name need not be text; a JSON escape always is."""
+        sys.stdout.buffer.write(text.encode("utf-8", "backslashreplace") + b"\n")
+        sys.stdout.buffer.flush()
 
     def rows(self, name: str, rows: Sequence[Row], *, empty: str) -> None:
         """Say a list: {name: [...]}, or a table with the rows' keys as columns."""

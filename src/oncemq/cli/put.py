@@ -108,13 +108,18 @@ def _encoded(text: str) -> bytes:
     return text.encode("utf-8", "surrogateescape")
 
 
+def _is_text(typed: str) -> bool:
+    """Bytes that are no text arrive from the shell as lone surrogates (PEP 383)."""
+    return not any("\ud800" <= character <= "\udfff" for character in typed)
+
+
 def _headers(pairs: list[str]) -> Headers | None:
     found: Headers = {}
     for pair in pairs:
         name, equals, value = pair.partition("=")
-        if not name or not equals:
+        if not name or not equals or not _is_text(name):
             raise UsageError(f"--header {pair[:60]!r}: use NAME=VALUE")
-        found[name] = value
+        found[name] = value if _is_text(value) else _encoded(value)
     return found or None
 
 

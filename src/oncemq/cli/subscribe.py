@@ -8,14 +8,18 @@ Next: get.py.
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from oncemq.cli.connecting import connected
 from oncemq.cli.options import DEFAULT_ADDRESS, ID_MAX, Address, ClientId, Json, State, Takeover, TopicName
 from oncemq.cli.output import output_of
-from oncemq.errors import UsageError
+from oncemq.errors import Diverged, Refused, UsageError
+
+if TYPE_CHECKING:
+    from oncemq.client.client import Client
+    from oncemq.core.packets import SubscriptionInfo
 
 
 def subscribe(
@@ -45,7 +49,7 @@ def subscribe(
     begin = read_start(start)
     check_topic(topic)
     with connected(output, address, id=id, state=state, takeover=takeover) as client:
-        done = client.subscribe(topic, begin, exist_ok=exist_ok)
+        done = _subscribed(client, topic, begin, exist_ok=exist_ok)
     row = {
         "topic": topic,
         "client": id,
@@ -55,6 +59,16 @@ def subscribe(
         "end": done.end,
     }
     output.result(row, f"{id!r} is subscribed to {topic!r} from offset {done.start}")
+
+
+def _subscribed(client: Client, topic: str, begin: str | int | datetime, *, exist_ok: bool) -> SubscriptionInfo:
+    """Subscribe. An offset that was typed and lies beyond the end is a wrong offset, not a broker that went back."""
+    try:
+        return client.subscribe(topic, begin, exist_ok=exist_ok)
+    except Diverged as diverged:
+        if not isinstance(begin, int) or diverged.last_common is None:
+            raise
+        raise Refused("beyond_end", f"offset {begin} lies beyond the end of {topic!r}, which is {diverged.last_common}") from None
 
 
 def unsubscribe(

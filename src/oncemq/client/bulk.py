@@ -32,14 +32,27 @@ def blocks_of(
     strict: bool,
     wall_us: Callable[[], int],
 ) -> Iterator[OpenBlock]:
-    """Yield full blocks of these values, in order."""
+    """Yield full blocks of these values, in order. A key that cannot be is told before the first of them."""
+    _check_keys(keys)
     source = iter(values)
     taken = 0
     while chunk := _checked(list(islice(source, BLOCK_CUT_MESSAGES))):
-        for first, end in _pieces(chunk):
-            piece_keys = None if keys is None else keys[taken + first : taken + end]
+        chunk_keys = None if keys is None else keys[taken : taken + len(chunk)]
+        for first, end in _pieces(chunk, chunk_keys):
+            piece_keys = None if chunk_keys is None else chunk_keys[first:end]
             yield _filled(OpenBlock(topics, strict=strict), chunk[first:end], piece_keys, wall_us())
         taken += len(chunk)
+
+
+def _check_keys(keys: list[bytes | None] | None) -> None:
+    if keys is None:
+        return
+    wrong = set(map(type, keys)) - {bytes, type(None)}
+    if wrong:
+        raise UsageError(f"a key must be bytes or None, not {wrong.pop().__name__}: encode it first")
+    largest = max((len(key) for key in keys if key is not None), default=0)
+    if largest > KEY_BYTES_MAX:
+        raise MessageTooLarge("key", largest, KEY_BYTES_MAX)
 
 
 def _checked(chunk: list[bytes]) -> list[bytes]:
@@ -51,23 +64,23 @@ def _checked(chunk: list[bytes]) -> list[bytes]:
     return chunk
 
 
-def _pieces(chunk: list[bytes]) -> list[tuple[int, int]]:
-    """Where to cut a chunk so that no block is over the cutting size by more than its last value."""
-    if sum(map(len, chunk)) <= BLOCK_CUT_BYTES:
+def _pieces(chunk: list[bytes], keys: list[bytes | None] | None) -> list[tuple[int, int]]:
+    """Where to cut a chunk so that no block is over the cutting size by more than its last message."""
+    sizes = list(map(len, chunk))
+    if keys is not None:
+        sizes = [size + len(key or b"") for size, key in zip(sizes, keys, strict=True)]
+    if sum(sizes) <= BLOCK_CUT_BYTES:
         return [(0, len(chunk))]
-    cuts, size = [0], 0
-    for index, value in enumerate(chunk):
-        if size and size + len(value) > BLOCK_CUT_BYTES:
+    cuts, total = [0], 0
+    for index, size in enumerate(sizes):
+        if total and total + size > BLOCK_CUT_BYTES:
             cuts.append(index)
-            size = 0
-        size += len(value)
+            total = 0
+        total += size
     return list(zip(cuts, [*cuts[1:], len(chunk)], strict=True))
 
 
 def _filled(block: OpenBlock, values: list[bytes], keys: list[bytes | None] | None, time_us: int) -> OpenBlock:
-    largest_key = max((len(key) for key in keys or () if key is not None), default=0)
-    if largest_key > KEY_BYTES_MAX:
-        raise MessageTooLarge("key", largest_key, KEY_BYTES_MAX)
     block.values = values
     block.times_us = array("q", [time_us]) * len(values)
     block.keys = keys

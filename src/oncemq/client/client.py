@@ -47,7 +47,7 @@ from oncemq.errors import (
     UsageError,
     invariant,
 )
-from oncemq.limits import CLOSE_TIMEOUT_MS
+from oncemq.limits import CLOSE_TIMEOUT_MS, GET_MANY_MAX, OFFSET_MAX
 from oncemq.model.message import Headers, Message, Receipt, Receipts
 from oncemq.model.names import check_topic
 
@@ -260,7 +260,7 @@ class Client:
         self._check_open()
         if count < 1:
             raise UsageError("get_many needs a count of at least 1")
-        return self._gets.get_many(check_topic(topic), count, _milliseconds(timeout))
+        return self._gets.get_many(check_topic(topic), min(count, GET_MANY_MAX), _milliseconds(timeout))
 
     def ack(self, topic: str) -> None:
         """Say that everything handed out on this topic is finished, without getting the next message."""
@@ -283,7 +283,9 @@ class Client:
     def read(self, topic: str, offset: int, end: int) -> Iterator[Message]:
         """Read messages [offset, end) of any topic: no subscription, nothing finished."""
         self._check_open()
-        return read_range(self._session, check_topic(topic), offset, end)
+        if offset < 0:
+            raise UsageError("an offset cannot be negative")
+        return read_range(self._session, check_topic(topic), offset, min(end, OFFSET_MAX))
 
     def subscriptions(self) -> list[str]:
         """The topics this client subscribes to."""
@@ -385,9 +387,9 @@ class Client:
 def _milliseconds(timeout: float | None) -> int | None:
     if timeout is None:
         return None
-    if timeout < 0:
-        raise UsageError("a timeout cannot be negative")
-    return int(timeout * 1000)
+    if not timeout >= 0:  # Also what is not a number at all.
+        raise UsageError("a timeout is a number of seconds and cannot be negative")
+    return None if timeout == float("inf") else int(timeout * 1000)
 
 
 def _start(start: str | int | datetime) -> tuple[str, int]:
@@ -399,9 +401,9 @@ def _start(start: str | int | datetime) -> tuple[str, int]:
             return "earliest", 0
         case bool():
             raise UsageError("start must be 'new', 'earliest', an offset or a datetime")
-        case int() if start >= 0:
+        case int() if 0 <= start <= OFFSET_MAX:
             return "offset", start
         case datetime():
-            return "time", int(start.timestamp() * 1_000_000)
+            return "time", max(0, int(start.timestamp() * 1_000_000))
         case _:
             raise UsageError("start must be 'new', 'earliest', an offset or a datetime")

@@ -21,7 +21,7 @@ from oncemq.core.topics import LOCAL, UNDECIDED
 from oncemq.crashpoints import reach
 from oncemq.errors import Gap, NotSubscribed, OnceMQError, UsageError
 from oncemq.journal.codec import BadRecord, Delivered, decode_delivery
-from oncemq.limits import GET_BYTES, GET_WAIT_MS_MAX, REQUEST_TIMEOUT_MS, REQUEST_TRIES
+from oncemq.limits import GET_BYTES, GET_PARK_MS, REQUEST_TIMEOUT_MS, REQUEST_TRIES
 from oncemq.model.message import Message
 from oncemq.model.refusals import TEXTS, Code
 
@@ -46,7 +46,8 @@ class Gets:
         self._request = 0
         self._asked: tuple[Subscriber, ...] = ()
         self._problem: OnceMQError | None = None
-        self._last_any: Held | None = None
+        self._last_any: tuple[Held, int] | None = None
+        """Where the last get over all topics handed something out, and what the slot then said was handed out."""
         session.on_blocks = self._on_blocks
         session.on_get_refused = self._on_refused
 
@@ -81,7 +82,8 @@ class Gets:
         if held is not None:
             held.place.close()
             self._by_topic_id.pop(held.subscriber.slot.topic_id, None)
-            self._last_any = None if self._last_any is held else self._last_any
+            if self._last_any is not None and self._last_any[0] is held:
+                self._last_any = None
 
     def remove(self, topic: str) -> None:
         """Forget a subscription that was ended."""
@@ -100,6 +102,8 @@ class Gets:
     def get(self, topic: str, timeout_ms: int | None) -> Message | None:
         """Hand out the next message of a topic, which finishes the one before; None if none came in time."""
         held = self.find(topic)
+        if not held.subscriber.has_message():
+            self._finish(held)
         if not self._wait((held,), timeout_ms, held.subscriber.has_message):
             return None
         return self._hand_out(held)
@@ -108,6 +112,8 @@ class Gets:
         """Hand out up to `count` messages as soon as there is at least one."""
         held = self.find(topic)
         subscriber = held.subscriber
+        if not subscriber.has_message():
+            self._finish(held)
         if not self._wait((held,), timeout_ms, subscriber.has_message):
             return []
         if subscriber.needs_reserve(count):
@@ -125,18 +131,24 @@ class Gets:
         if not self.held:
             raise NotSubscribed(Code.NOT_SUBSCRIBED, TEXTS[Code.NOT_SUBSCRIBED])
         held = tuple(held for held in self.held.values() if held.subscriber.authority in {LOCAL, UNDECIDED})
+        if self._oldest(held) is None:
+            self._finish_last_any()
         if not self._wait(held, timeout_ms, lambda: self._oldest(held) is not None):
             return None
         chosen = self._oldest(held)
         if chosen is None or not chosen.subscriber.has_message():
             return self.get_any(timeout_ms)  # Its block was damaged; the next look tells so.
         message = self._hand_out(chosen)
-        previous, self._last_any = self._last_any, chosen
-        if previous is not None and previous is not chosen:
-            # The new hand-over is written first: between the two a crash leaves both in doubt, never neither.
-            previous.subscriber.finish()
-            previous.place.write(previous.subscriber.slot)
+        # The new hand-over is written first: between the two a crash leaves both in doubt, never neither.
+        if self._last_any is not None and self._last_any[0] is not chosen:
+            self._finish_last_any()
+        self._last_any = chosen, chosen.subscriber.slot.handed
         return message
+
+    def _finish_last_any(self) -> None:
+        """Finish what the last get over all topics handed out; what a get of one topic handed out since is not ours to finish."""
+        if self._last_any is not None and self._last_any[0].subscriber.slot.handed == self._last_any[1]:
+            self._finish(self._last_any[0])
 
     def _hand_out(self, held: Held) -> Message:
         subscriber = held.subscriber
@@ -151,9 +163,15 @@ class Gets:
 
     def _reserve(self, held: Held, count: int) -> None:
         """Raise the reservation and sync it, before anything beyond it is handed out (R8)."""
+        slot = held.subscriber.slot
+        before = slot.reserved
         held.subscriber.reserve(count)
-        held.place.write(held.subscriber.slot)
-        held.place.sync()
+        held.place.write(slot)
+        try:
+            held.place.sync()
+        except BaseException:
+            slot.reserved = before  # Not synced, so nothing may be handed out on the strength of it.
+            raise
 
     @staticmethod
     def _oldest(held: Sequence[Held]) -> Held | None:
@@ -175,10 +193,10 @@ class Gets:
         while not is_ready():
             self._raise_what_blocks(held)
             waited_ms = clock.now().ticks_ms - started_ms
-            remaining_ms = GET_WAIT_MS_MAX if timeout_ms is None else max(0, timeout_ms - waited_ms)
+            remaining_ms = GET_PARK_MS if timeout_ms is None else max(0, timeout_ms - waited_ms)
             if remaining_ms == 0 and was_asked:
                 return False
-            wait_ms = min(remaining_ms, GET_WAIT_MS_MAX)
+            wait_ms = min(remaining_ms, GET_PARK_MS)  # Short: a Get that died with its broker is not answered.
             if self._request == 0:
                 self._ask([entry.subscriber for entry in held], wait_ms)
                 was_asked = True
@@ -232,7 +250,7 @@ class Gets:
 
     # --- what arrives ----------------------------------------------------------------------------------
 
-    def _on_blocks(self, request: int, packet: Blocks, body: bytes) -> None:
+    def _on_blocks(self, request: int, packet: Blocks, body: bytes | memoryview) -> None:
         if request != self._request:
             return  # The answer to a Get that was given up; whatever it brings will be asked for again.
         self._request = 0
@@ -243,7 +261,7 @@ class Gets:
             while position < len(body):
                 delivered, start, end, position = decode_delivery(body, position)
                 through = max(through, delivered.append_number)
-                got_any = self._buffer(delivered, body[start:end]) or got_any
+                got_any = self._buffer(delivered, bytes(body[start:end])) or got_any
         except BadRecord:
             return  # Bent on the way: as good as lost, it will be asked for again.
         for part in packet.parts:
@@ -273,9 +291,18 @@ class Gets:
     def ack(self, topic: str) -> None:
         """Everything handed out on this topic is finished; the broker is told."""
         held = self.find(topic)
-        held.subscriber.finish()
-        held.place.write(held.subscriber.slot)
+        self._finish(held)
         self._tell(held.subscriber)
+
+    @staticmethod
+    def _finish(held: Held) -> None:
+        """Whatever was handed out on this topic is finished (R7): by an ack, by the next call even if it brings nothing."""
+        slot = held.subscriber.slot
+        reserved = slot.reserved
+        if held.subscriber.finish():
+            held.place.write(slot)
+            if slot.reserved > reserved:
+                held.place.sync()  # The broker must never be told more than what a power cut leaves here.
 
     def _tell(self, subscriber: Subscriber) -> None:
         slot = subscriber.slot
@@ -307,8 +334,7 @@ class Gets:
     def finish_all(self) -> None:
         """The application left without an exception: whatever was handed out is finished."""
         for held in self.held.values():
-            held.subscriber.finish()
-            held.place.write(held.subscriber.slot)
+            self._finish(held)
 
     def close(self) -> None:
         """Tell the broker how far things are, mark every slot clean, and sync it."""

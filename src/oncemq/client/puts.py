@@ -17,7 +17,7 @@ from oncemq.client.session import Session
 from oncemq.core.packets import PutDone, Refused, Welcome
 from oncemq.core.publisher import Entry, OpenBlock, Publisher
 from oncemq.errors import BrokerUnreachable, Diverged, MessageTooLarge, OnceMQError, OutboxFull, PutPending, UsageError
-from oncemq.limits import PUT_TOPICS_MAX, REQUEST_TIMEOUT_MS, REQUEST_TRIES
+from oncemq.limits import PUT_TOPICS_MAX, REQUEST_TIMEOUT_MS, REQUEST_TRIES, VALUE_BYTES_MAX
 from oncemq.model.message import Headers, Outcome, Receipts
 from oncemq.model.names import check_topic
 from oncemq.model.refusals import TRANSIENT_FOR_PUTS, Code, to_error
@@ -160,7 +160,7 @@ class Puts:
         """Send and receive until `is_done`; raise BrokerUnreachable after tries without progress, or when time is over."""
         session = self._session
         started_ms = session.clock.now().ticks_ms
-        tries, settled = 0, self._progress()
+        tries, settled = 0, self.publisher.settled
         while not is_done():
             session.ensure()
             self._send()
@@ -169,14 +169,11 @@ class Puts:
                 raise session.unreachable(started_ms)
             arrived = session.receive(REQUEST_TIMEOUT_MS << tries)
             session.raise_failure()
-            if self._progress() != settled:
-                tries, settled = 0, self._progress()
+            if self.publisher.settled != settled:
+                tries, settled = 0, self.publisher.settled
             elif not arrived or self._problem is not None:
                 tries += 1
                 self._retry(tries, started_ms)
-
-    def _progress(self) -> tuple[bytes, int, int]:
-        return self.publisher.stream, len(self.publisher), sum(self.publisher.confirmed.values())
 
     def _retry(self, tries: int, started_ms: int) -> None:
         problem, self._problem = self._problem, None
@@ -193,7 +190,8 @@ class Puts:
 
     # --- what arrives ----------------------------------------------------------------------------------
 
-    def _on_put_done(self, done: PutDone) -> None:
+    def _on_put_done(self, request: int, done: PutDone) -> None:
+        self._requests.pop(request, None)
         left = self.publisher.on_put_done(done)
         for entry in left:
             self.flushed_messages += entry.count
@@ -203,8 +201,6 @@ class Puts:
             last: dict[bytes, int] = {entry.stream: entry.last_number for entry in left}
             for stream, number in last.items():
                 self._state.retire(stream, number)
-        if len(self._requests) > 4096:
-            self._requests = {request: sent for request, sent in self._requests.items() if sent[0].done is None}
 
     def _on_refused(self, request: int, packet: Refused) -> bool:
         """A put was refused without an outcome: send again from the expected number, or wait and try again."""
@@ -244,5 +240,5 @@ def _outcomes(entries: list[Entry]) -> list[Outcome]:
 def _final_error(entry: Entry) -> OnceMQError:
     code = entry.done.code if entry.done is not None else ""
     if code == Code.TOO_LARGE:
-        return MessageTooLarge("value", len(entry.block), 0)
+        return MessageTooLarge("value", VALUE_BYTES_MAX + 1, VALUE_BYTES_MAX)
     return to_error(code, f"put {entry.first_number} to {', '.join(entry.topics)} was refused: {code.replace('_', ' ')}")

@@ -25,14 +25,14 @@ def _check(topic: str, part: Part, at: int) -> None:
         raise Damaged(topic, max(at, part.damaged_first), part.damaged_end, "the broker cannot read it")
 
 
-def _messages(topic: str, body: bytes, at: int) -> list[Message]:
+def _messages(topic: str, body: bytes | memoryview, at: int) -> list[Message]:
     found: list[Message] = []
     position = 0
     while position < len(body):
         try:
             delivered, start, end, position = decode_delivery(body, position)
             source = source_of(topic, delivered)
-            found.extend(messages_of(body[start:end], source, skip=max(0, at - delivered.first_offset)))
+            found.extend(messages_of(bytes(body[start:end]), source, skip=max(0, at - delivered.first_offset)))
         except (BadBlock, BadRecord) as problem:
             raise Damaged(topic, at, at + 1, str(problem)) from problem
     return found

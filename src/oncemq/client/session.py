@@ -36,9 +36,9 @@ class Session:
         self.state = state
         self.address = address
         self.welcome: Welcome | None = None
-        self.on_put_done: Callable[[PutDone], None] = lambda _: None
+        self.on_put_done: Callable[[int, PutDone], None] = lambda _request, _packet: None
         self.on_put_refused: Callable[[int, Refused], bool] = lambda _request, _packet: False
-        self.on_blocks: Callable[[int, Blocks, bytes], None] = lambda _request, _packet, _body: None
+        self.on_blocks: Callable[[int, Blocks, bytes | memoryview], None] = lambda _request, _packet, _body: None
         self.on_get_refused: Callable[[int, Refused], bool] = lambda _request, _packet: False
         self.on_reset: Callable[[], None] = lambda: None
         self.on_welcome: Callable[[Welcome], None] = lambda _: None
@@ -48,7 +48,7 @@ class Session:
         self._request = 0
         self._awaited = 0
         self._reply: Packet | None = None
-        self._body = b""
+        self._body: bytes | memoryview = b""
         self._failure: OnceMQError | None = None
         self._is_tried = False
 
@@ -98,7 +98,7 @@ class Session:
         self.ensure()
         return self.exchange(packet)
 
-    def read_blocks(self, packet: Read) -> tuple[Blocks, bytes]:
+    def read_blocks(self, packet: Read) -> tuple[Blocks, bytes | memoryview]:
         """Read a range; needs no session."""
         reply = self.exchange(packet)
         if not isinstance(reply, Blocks):
@@ -169,7 +169,7 @@ class Session:
             return True  # Not of this protocol: as good as lost.
         match packet:
             case PutDone():
-                self.on_put_done(packet)
+                self.on_put_done(request, packet)
             case Blocks():
                 self._on_blocks(request, packet, frames[1] if len(frames) > 1 else b"")
             case Refused():
@@ -178,7 +178,7 @@ class Session:
                 self._reply = packet
         return True
 
-    def _on_blocks(self, request: int, packet: Blocks, body: bytes) -> None:
+    def _on_blocks(self, request: int, packet: Blocks, body: bytes | memoryview) -> None:
         if request == self._awaited:
             self._reply, self._body = packet, body
         else:

@@ -85,7 +85,7 @@ class BrokerMachine:
     def is_tidy_due(self, now: Instant) -> bool:
         return now.ticks_ms >= self._tidy_due_ms
 
-    def decide(self, now: Instant, to: Sender, packet: Packet, block: bytes = b"") -> Effects:
+    def decide(self, now: Instant, to: Sender, packet: Packet, block: bytes | memoryview = b"") -> Effects:
         """Decide one packet. Durable state changes only when the records come back through `apply`."""
         self.counters["packets"] += 1
         match packet:
@@ -156,7 +156,7 @@ class BrokerMachine:
 
     # --- packets of a session --------------------------------------------------------------------------
 
-    def _of_session(self, now: Instant, session: bytes, to: Sender, packet: Packet, block: bytes) -> Effects:
+    def _of_session(self, now: Instant, session: bytes, to: Sender, packet: Packet, block: bytes | memoryview) -> Effects:
         client = self.state.sessions.get(session)
         if client is None:
             return self._count(refuse(to, Code.FENCED if self.state.was_session(session) else Code.NO_SESSION))
@@ -173,7 +173,7 @@ class BrokerMachine:
             case _:
                 return self._on_command(client, to, packet, now)
 
-    def _on_put(self, client: ClientState, to: Sender, packet: p.Put, block: bytes, now: Instant) -> Effects:
+    def _on_put(self, client: ClientState, to: Sender, packet: p.Put, block: bytes | memoryview, now: Instant) -> Effects:
         effects = decide_put(self.state, Offer(client, to, packet, block, now, self.room_bytes))
         if effects.records:
             self.room_bytes -= len(block)

@@ -9,31 +9,28 @@ Next: engine/loop.py, which carries them out.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from oncemq.core.packets import Packet, Part, Refused
 from oncemq.core.records import Record
 from oncemq.model.refusals import TEXTS, Code
 
 
-@dataclass(frozen=True, slots=True)
-class Sender:
+class Sender(msgspec.Struct, frozen=True, gc=False):
     """Whom to answer: an address of the network and the number of the request."""
 
     address: bytes
     request: int
 
 
-@dataclass(frozen=True, slots=True)
-class Send:
+class Send(msgspec.Struct, frozen=True, gc=False):
     """Say this packet."""
 
     to: Sender
     packet: Packet
 
 
-@dataclass(frozen=True, slots=True)
-class Deliver:
+class Deliver(msgspec.Struct, frozen=True, gc=False):
     """Read these ranges (topic id, first, end) from the journal once synced, and say them as Blocks."""
 
     to: Sender
@@ -43,23 +40,20 @@ class Deliver:
     through: int
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
+class Report(msgspec.Struct, frozen=True, gc=False):
     """Say how the broker is; the engine adds what only it knows."""
 
     to: Sender
 
 
-@dataclass(frozen=True, slots=True)
-class Stop:
+class Stop(msgspec.Struct, frozen=True, gc=False):
     """End the loop once everything is said."""
 
 
 Speech = Send | Deliver | Report | Stop
 
 
-@dataclass(frozen=True, slots=True)
-class Effects:
+class Effects(msgspec.Struct, frozen=True, gc=False):
     """Records to write, in this order, and what to say once they are synced."""
 
     records: tuple[Record, ...] = ()

@@ -17,7 +17,7 @@ from collections.abc import Iterable
 import msgspec
 
 from oncemq.core.packets import Put, PutDone, StreamInfo
-from oncemq.errors import Diverged, MessageTooLarge, invariant
+from oncemq.errors import Diverged, MessageTooLarge, UsageError, invariant
 from oncemq.limits import (
     BLOCK_CUT_BYTES,
     BLOCK_CUT_MESSAGES,
@@ -104,7 +104,9 @@ class OpenBlock:
         self.size_bytes += len(value)
 
     def _add_columns(self, key: bytes | None, headers: Headers | None) -> None:
-        encoded = None if headers is None else msgspec.msgpack.encode(headers)
+        if key is not None and not isinstance(key, bytes):
+            raise UsageError(f"a key must be bytes, not {type(key).__name__}: encode it first")
+        encoded = None if headers is None else _encode_headers(headers)
         for part, content, limit in (("key", key, KEY_BYTES_MAX), ("headers", encoded, HEADERS_BYTES_MAX)):
             if content is not None and len(content) > limit:
                 raise MessageTooLarge(part, len(content), limit)
@@ -130,6 +132,15 @@ class OpenBlock:
         return cut_block(self.values, self.times_us, self.keys, self.headers)
 
 
+def _encode_headers(headers: object) -> bytes:
+    """Headers as they are stored; refused here if a reader could not read them."""
+    if not isinstance(headers, dict) or not all(
+        isinstance(name, str) and isinstance(value, str | bytes) for name, value in headers.items()
+    ):
+        raise UsageError("headers must be a dictionary from text to text or bytes")
+    return msgspec.msgpack.encode(headers)
+
+
 class Publisher:
     """The queue of entries of one client process."""
 
@@ -139,6 +150,8 @@ class Publisher:
         self.confirmed: dict[bytes, int] = {}
         """The highest number of each stream whose outcome is known here."""
         self._floors: dict[bytes, int] = {}
+        self.settled = 0
+        """How many entries have had their outcome in this process: what progress means."""
         self._entries: deque[Entry] = deque()
         self._by_number: dict[tuple[bytes, int], Entry] = {}
         self._sent = 0
@@ -200,6 +213,7 @@ class Publisher:
         if entry is None or entry.done is not None:
             return []
         entry.done = done
+        self.settled += 1
         left: list[Entry] = []
         while self._entries and self._entries[0].done is not None:
             left.append(self._leave())
@@ -212,6 +226,7 @@ class Publisher:
         if self._sent:
             self._sent -= 1
             self._sent_bytes -= len(entry.block)
+        entry.block = b""  # Receipts may be kept for long; the bytes need not be.
         return entry
 
     def floor(self, stream: bytes) -> int:

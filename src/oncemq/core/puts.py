@@ -29,7 +29,7 @@ class Offer:
     client: ClientState
     to: Sender
     packet: Put
-    block: bytes
+    block: bytes | memoryview
     now: Instant
     room_bytes: int
 
@@ -125,6 +125,6 @@ def _repeat(offer: Offer, stream: Stream) -> Effects:
     return answer(offer.to, PutDone(packet.stream, packet.first_number, numbers, True, code, outcomes))
 
 
-def _differs(kept: Kept, block: bytes) -> bool:
+def _differs(kept: Kept, block: bytes | memoryview) -> bool:
     """Whether these are other bytes than those stored under that number. The checksum itself lies at 12 to 15."""
     return kept.block_crc not in {0, int.from_bytes(block[12:16], "little")}

@@ -121,7 +121,7 @@ class Stored(msgspec.Struct, frozen=True, array_like=True):
     placements: tuple[Placement, ...]
     publisher: str
     origin: Origin | None = None
-    block: bytes | bytearray = b""
+    block: bytes | bytearray | memoryview = b""
 
 
 class PutRefused(msgspec.Struct, frozen=True, array_like=True):

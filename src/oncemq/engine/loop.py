@@ -12,6 +12,8 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 
+import msgspec
+
 from oncemq.core import packets as p
 from oncemq.core import records
 from oncemq.core.broker import BrokerMachine
@@ -35,13 +37,12 @@ _TOLD = (records.TopicCreated, records.TopicDeleted, records.SessionOpened, reco
 """Facts worth a line in the log."""
 
 
-@dataclass(frozen=True, slots=True)
-class Arrived:
-    """A packet that could be read, and what it weighs."""
+class Arrived(msgspec.Struct, frozen=True, gc=False):
+    """A packet that could be read, and its block."""
 
     sender: Sender
     packet: Packet
-    block: bytes
+    block: bytes | memoryview
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,6 +239,7 @@ class BrokerLoop:
             "journal_segments": journal.segments,
             "journal_groups": journal.groups_appended,
             "journal_syncs": journal.syncs,
+            "journal_bytes_appended": journal.bytes_appended,
         }
         return p.StatsDone(self.machine.log_id, self.machine.state.start_id, values)
 

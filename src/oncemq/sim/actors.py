@@ -2,8 +2,8 @@
 """Applications in a simulated world: a publisher and a subscriber that go on after every death, and write down what they saw.
 
 May not: know what the product promises. They use the public client and record its answers, nothing more.
-The idea: an actor has many lives. What it has done so far is the harness's memory, not the process's; everything the process knew is
-in its state directory, as for a real program that is started again.
+The idea: an actor has many lives. What it has done so far is the harness's memory, not the process's;
+everything the process knew is in its state directory, as for a real program that is started again.
 Next: sim/swarm.py, which lets them live and die; sim/checkers.py, which reads what they wrote.
 """
 

@@ -10,6 +10,7 @@ Next: adapters/zmq_network.py and adapters/zmq_link.py, whose place this takes.
 
 from __future__ import annotations
 
+import hashlib
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -49,6 +50,8 @@ class SimNetwork:
         self.rule: Callable[[Transit], Verdict] = lambda _: DELIVER
         self.is_up = False
         self.packets = 0
+        self.trace = hashlib.blake2b(digest_size=12)
+        """Every packet that was ever sent, with its time: two runs of one seed must agree on it."""
         self._scheduler = scheduler
         self._delay_us = delay_us
         self._inbox: deque[tuple[bytes, Frames]] = deque()
@@ -121,6 +124,8 @@ class SimNetwork:
     def _carry(self, transit: Transit, arrive: Callable[[], None]) -> None:
         """Put a packet on the line. Inside a connection and direction nothing overtakes, unless the rule delays it."""
         self.packets += 1
+        self.trace.update(b"%d %s %d " % (self._scheduler.time_us, transit.direction.encode(), transit.connection))
+        self.trace.update(transit.frames[0] if transit.frames else b"")
         verdict = self.rule(transit)
         line = transit.direction, transit.connection
         at_us = max(self._scheduler.time_us + self._delay_us, self._free_at.get(line, 0))
@@ -146,7 +151,7 @@ class SimLink:
         return int.from_bytes(self.address, "big")
 
     def send(self, frames: Sequence[bytes | bytearray | memoryview]) -> bool:
-        packet = [bytes(frame) for frame in frames]
+        packet: Frames = [bytes(frame) for frame in frames]
         if self._network.is_up:
             self._network.carry_to_broker(self, packet)
         else:

@@ -128,7 +128,7 @@ class Swarm:
         messages = sum(event["op"] == "put" and event["kind"] == "invoke" for event in self.history.events)
         return Outcome(
             self.seed,
-            self.history.digest(),
+            f"{self.history.digest()}-{self.world.network.trace.hexdigest()}",
             messages,
             self.faults,
             self.crashes,

@@ -19,6 +19,7 @@ from oncemq.core.packets import CODE_OF, PACKETS, Packet, Put
 from oncemq.errors import MalformedPacket
 from oncemq.limits import BLOCK_BYTES_MAX, FRAMES_MAX, HEADER_BYTES_MAX, WIRE_VERSION
 from oncemq.model.refusals import Code
+from oncemq.ports import Frames
 
 _HEAD = struct.Struct("<BBHI")
 _ENCODER = msgspec.msgpack.Encoder()
@@ -31,7 +32,7 @@ def encode(request: int, packet: Packet) -> bytes:
     return _HEAD.pack(WIRE_VERSION, CODE_OF[type(packet)], 0, request) + _ENCODER.encode(packet)
 
 
-def decode(frame: bytes) -> tuple[int, Packet]:
+def decode(frame: bytes | memoryview) -> tuple[int, Packet]:
     """Return (request, packet) of a first frame; raise MalformedPacket if it is none of ours."""
     if len(frame) < _HEAD.size:
         raise MalformedPacket(Code.MALFORMED, "shorter than a packet's head")
@@ -47,7 +48,7 @@ def decode(frame: bytes) -> tuple[int, Packet]:
         raise MalformedPacket(Code.MALFORMED, str(problem)) from problem
 
 
-def decode_from_client(frames: list[bytes]) -> tuple[int, Packet, bytes]:
+def decode_from_client(frames: Frames) -> tuple[int, Packet, bytes | memoryview]:
     """Return (request, packet, block) of what a client sent, an empty delimiter already taken off."""
     if not 1 <= len(frames) < FRAMES_MAX:
         raise MalformedPacket(Code.MALFORMED, f"{len(frames)} frames")
@@ -66,7 +67,7 @@ def decode_from_client(frames: list[bytes]) -> tuple[int, Packet, bytes]:
     return request, packet, frames[1]
 
 
-def request_of(frames: list[bytes]) -> int:
+def request_of(frames: Frames) -> int:
     """The request number of a packet that could not be read, so that its refusal finds its way; 0 if there is none."""
     if frames and len(frames[0]) >= _HEAD.size:
         return int(_HEAD.unpack_from(frames[0])[3])

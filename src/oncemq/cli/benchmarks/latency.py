@@ -2,8 +2,8 @@
 """`oncemq bench latency`: how long one synchronous put takes, beside one bare round trip with one fdatasync.
 
 May not: pick the better rounds of either side.
-The idea: both sides take turns in short rounds, so that whatever else the machine does meets both. The frames and the written bytes of the bare
-side have the sizes of the real ones.
+The idea: both sides take turns in short rounds, so that whatever else the machine does meets both. The frames and the
+written bytes of the bare side have the sizes of the real ones.
 Next: echo.py for the bare side.
 """
 

@@ -2,8 +2,8 @@
 """`oncemq bench put`: how fast messages become durable, beside bare appending of the same bytes.
 
 May not: count a message before its put is confirmed.
-The idea: rounds. In each, a share of the messages is put and confirmed, then the very bytes and groups the broker's journal took for them are
-appended bare. The medians of the rounds are what is reported: one hiccup of a shared disk is then one round, not the result.
+The idea: rounds. In each, a share of the messages is put and confirmed, then as many bytes in as many groups as the broker's
+journal took for them are appended bare. The medians of the rounds are reported: one hiccup of a shared disk is one round.
 Next: raw.py for the bare side.
 """
 

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The floor under `bench put`: the same bytes in the same groups, written and synced with nothing around them.
 
-May not: be kinder to itself than the journal can be: the file's space is allocated beforehand as a segment's is, and each group is one
-gathering write and one fdatasync.
-The idea: each pass has a new file, kept until the end. Writing over an old one would be cheaper than what a journal does, and removing one would
-give the disk work to do during the next measurement.
+May not: be kinder to itself than the journal can be: the file's space is allocated beforehand as a segment's is, and each
+group is one gathering write and one fdatasync.
+The idea: each pass has a new file, kept until the end. Writing over an old one would be cheaper than what a journal does, and
+removing one would give the disk work to do during the next measurement.
 Next: puts.py, which takes turns with it.
 """
 

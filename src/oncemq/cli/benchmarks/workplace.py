@@ -2,8 +2,8 @@
 """Where a benchmark runs: a temporary directory on a named disk, a broker process of its own, clients with everything on.
 
 May not: leave anything behind. Broker, clients and files go when the workplace is left, also by Ctrl-C.
-The idea: the broker is `oncemq serve` as anybody starts it, in a session of its own, so that a Ctrl-C at the terminal reaches only us
-and we end it by its process id.
+The idea: the broker is `oncemq serve` as anybody starts it, in a session of its own, so that a Ctrl-C at the terminal reaches
+only us and we end it by its process id.
 Next: puts.py, the simplest benchmark.
 """
 
@@ -32,7 +32,8 @@ class BrokerProcess:
     """A broker in a process of its own."""
 
     def __init__(self, directory: Path) -> None:
-        self._process = start_process("-m", "oncemq.cli.benchmarks.broker_process", str(directory))
+        where = ("--address", "tcp://127.0.0.1:*", "--json", "--log-level", "warning")
+        self._process = start_process("-m", "oncemq", "serve", str(directory), *where)
         try:
             first_line = read_first_line(self._process)
         except BaseException:
@@ -136,7 +137,7 @@ def file_system_of(directory: Path) -> str:
         lines = Path("/proc/self/mountinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
         return "unknown"
-    device = os.stat(directory).st_dev
+    device = directory.stat().st_dev
     wanted = f"{os.major(device)}:{os.minor(device)}"
     for line in reversed(lines):
         fields, _, described = line.partition(" - ")
