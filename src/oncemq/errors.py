@@ -139,12 +139,13 @@ class InDoubt(Told):
 class PutPending(Told):
     """A put got no answer in time. It is kept in the outbox, synced, and will be sent: do not put it again."""
 
-    def __init__(self, number: int, pending: int, *, is_durable: bool = True) -> None:
-        self.number, self.pending, self.is_durable = number, pending, is_durable
+    def __init__(self, number: int, pending: int, *, is_durable: bool = True, reason: str = "") -> None:
+        self.number, self.pending, self.is_durable, self.reason = number, pending, is_durable, reason
+        because = f" ({reason})" if reason else ""
         where = "in the outbox" if is_durable else "in this process's memory (it has no state directory)"
         again = "call flush(), or connect again with the same id" if is_durable else "call flush() before it ends"
         super().__init__(
-            f"put {number} is not confirmed yet; {pending} message(s) are kept {where} and will be sent. "
+            f"put {number} is not confirmed yet{because}; {pending} message(s) are kept {where} and will be sent. "
             f"Do not put again: {again}"
         )
 

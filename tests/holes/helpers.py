@@ -2,8 +2,8 @@
 """What the tests of holes share: a started world, packets meddled with on their way, deaths at crash points, bare packets.
 
 May not: test anything, or know a rule of the product.
-The idea: the broker and the clients are the shipped ones. `meddle` says what becomes of the next packets of one kind, `Raw` speaks
-packets no shipped client would send, `crash_at` kills whoever reaches a named instant.
+The idea: the broker and the clients are the shipped ones. `meddle` says what becomes of the next packets of one kind,
+`Raw` speaks packets no shipped client would send, `crash_at` kills whoever reaches a named instant.
 Next: test_puts.py.
 """
 
@@ -23,11 +23,14 @@ from oncemq.sim.world import World
 from oncemq.wire.codec import decode, encode
 
 SECOND_US = 1_000_000
+WORLDS: list[World] = []
+"""The worlds of the test that runs; conftest.py ends them."""
 
 
 def started(seed: int = 1, **choices: object) -> World:
     """A world whose broker runs."""
     world = World(seed, **choices)  # type: ignore[arg-type]
+    WORLDS.append(world)
     world.start_broker()
     return world
 
@@ -120,7 +123,8 @@ class Raw:
     def ask(self, packet: Packet, block: bytes | None = None, timeout_ms: int = 1000) -> Packet:
         """Send one packet and return its answer."""
         self._request += 1
-        return self.replay([encode(self._request, packet)] if block is None else [encode(self._request, packet), block], timeout_ms)
+        frame = encode(self._request, packet)
+        return self.replay([frame] if block is None else [frame, block], timeout_ms)
 
     def replay(self, frames: list[bytes], timeout_ms: int = 1000) -> Packet:
         """Send these frames as they are and return what comes back."""

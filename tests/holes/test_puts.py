@@ -102,7 +102,7 @@ def test_h03c_a_state_directory_restored_from_last_night_is_refused() -> None:
 
 
 def test_h03d_numbers_of_a_commit_without_an_answer_are_not_given_again() -> None:
-    """R4, R5: the answer is lost and the process dies; the next one asks for that number's outcome and begins a stream of its own."""
+    """R4, R5: the answer is lost and the process dies; the next one asks for that outcome and begins its own stream."""
     world = started()
     with_reader(world)
 
@@ -155,7 +155,7 @@ def test_h03_a_directory_belongs_to_one_log() -> None:
 def test_h03_what_a_start_believed_confirmed_is_not_sent_again_after_a_power_cut(seed: int) -> None:
     """R4, R11: a confirmation read from the page cache is made durable before Hello lets the broker forget that stream.
 
-    Otherwise: kept (synced), confirmed (not synced), next start names no pending stream, power cut, the entry is back, stored twice.
+    Otherwise: kept (synced), confirmed (not synced), next start names nothing pending, power cut, the entry is back, stored twice.
     """
     world = started(seed)
     with_reader(world)

@@ -40,7 +40,7 @@ def with_messages(world: World, count: int, client: str = "sub") -> None:
 
 
 def test_h24_the_same_id_on_another_machine_is_refused_and_told_after_takeover() -> None:
-    """R3: 5…9 were handed out on machine 1; machine 2 is StateLost, and with takeover [cursor, end) is in doubt, not given again."""
+    """R3: handed out on machine 1; machine 2 is StateLost, and with takeover [cursor, end) is in doubt, not given again."""
     world = started()
 
     def script() -> None:
@@ -127,7 +127,7 @@ def test_h24_a_restored_directory_of_a_subscriber_is_refused() -> None:
 
 @pytest.mark.parametrize("handed", [3, 1500])
 def test_h24_a_copy_taken_and_restored_inside_one_session_is_refused_if_the_broker_knows_better(handed: int) -> None:
-    """R9: a broker cursor above what the slot has handed out proves an old copy; without an operating-system crash nothing explains it."""
+    """R9: a broker cursor above what the slot has handed out proves an old copy, unless the machine died meanwhile."""
     world = started()
 
     def script() -> None:

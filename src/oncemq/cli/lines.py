@@ -34,15 +34,20 @@ class Piece(msgspec.Struct, frozen=True):
 
 def pieces_of(stream: BufferedReader, from_line: int = 1) -> Iterator[Piece]:
     """Yield the lines from number `from_line` on, without their line ends."""
-    number, rest = 1, b""
+    number, size_bytes = 1, 0
+    parts: list[bytes] = []  # Of the line that has no end yet; joined once, however many reads it takes.
     while content := stream.read1(READ_BYTES):
-        *lines, rest = (rest + content).split(b"\n")
-        if len(rest) > VALUE_BYTES_MAX:
-            raise MessageTooLarge(f"line {number + len(lines)}", len(rest), VALUE_BYTES_MAX)
-        yield from _cut(lines, number, from_line)
-        number += len(lines)
-    if rest:
-        yield from _cut([rest], number, from_line)
+        if b"\n" in content:
+            *lines, content = b"".join([*parts, content]).split(b"\n")
+            yield from _cut(lines, number, from_line)
+            number, size_bytes = number + len(lines), 0
+            parts.clear()
+        parts.append(content)
+        size_bytes += len(content)
+        if size_bytes > VALUE_BYTES_MAX:
+            raise MessageTooLarge(f"line {number}", size_bytes, VALUE_BYTES_MAX)
+    if size_bytes:
+        yield from _cut([b"".join(parts)], number, from_line)
 
 
 def _cut(lines: list[bytes], number: int, from_line: int) -> Iterator[Piece]:

@@ -10,6 +10,7 @@ Next: core/publisher.py for the rules.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable
 
 from oncemq.client.bulk import blocks_of
@@ -17,10 +18,12 @@ from oncemq.client.session import Session
 from oncemq.core.packets import PutDone, Refused, Welcome
 from oncemq.core.publisher import Entry, OpenBlock, Publisher
 from oncemq.errors import BrokerUnreachable, Diverged, MessageTooLarge, OnceMQError, OutboxFull, PutPending, UsageError
-from oncemq.limits import PUT_TOPICS_MAX, REQUEST_TIMEOUT_MS, REQUEST_TRIES, VALUE_BYTES_MAX
+from oncemq.limits import BACKOFF_MS_MAX, PUT_TOPICS_MAX, REQUEST_TIMEOUT_MS, REQUEST_TRIES, VALUE_BYTES_MAX
 from oncemq.model.message import Headers, Outcome, Receipts
 from oncemq.model.names import check_topic
 from oncemq.model.refusals import TRANSIENT_FOR_PUTS, Code, to_error
+
+log = logging.getLogger("oncemq.client")
 
 
 class Puts:
@@ -33,6 +36,8 @@ class Puts:
         self._requests: dict[int, tuple[Entry, int]] = {}
         """What was sent, and the floor of its stream then: a refusal may be older than what was confirmed since."""
         self._rewound_at = 0
+        self._away_ms: int | None = None
+        """When a broker that does not answer was last tried, while blocks without anyone waiting only pile up."""
         self._problem: Refused | None = None
         self._refused: Entry | None = None
         for entry in session.state.entries():
@@ -78,8 +83,11 @@ class Puts:
         self._send()
         while self._session.receive(0):
             pass
-        if self.publisher.is_window_full:
+        if self.publisher.is_window_full and self._away_ms is None:
             self._pump(lambda: not self.publisher.is_window_full)
+        elif self._away_ms is not None and self._session.clock.now().ticks_ms - self._away_ms >= BACKOFF_MS_MAX:
+            self._away_ms = self._session.clock.now().ticks_ms
+            self._session.restart(0)
         self._send()
 
     # --- waiting ---------------------------------------------------------------------------------------
@@ -117,9 +125,11 @@ class Puts:
             raise
 
     def _try_push(self) -> bool:
+        """Push; False if the broker is away. It is then not waited for again before it has said something."""
         try:
             self._push()
         except BrokerUnreachable:
+            self._away_ms = self._session.clock.now().ticks_ms
             return False
         return True
 
@@ -131,7 +141,7 @@ class Puts:
         try:
             self._pump(lambda: last.done is not None and all(entry.done is not None for entry in entries), timeout_ms)
         except BrokerUnreachable as problem:
-            raise self._pending(last) from problem
+            raise self._pending(last, problem) from problem.__cause__ or problem
         for entry in entries:
             if entry.done is not None and entry.done.code:
                 if self._refused in entries:
@@ -144,17 +154,18 @@ class Puts:
         try:
             self._pump(lambda: len(self.publisher) == 0, timeout_ms)
         except BrokerUnreachable as problem:
-            raise self._pending(None) from problem
+            raise self._pending(None, problem) from problem.__cause__ or problem
         refused, self._refused = self._refused, None
         flushed, self.flushed_messages = self.flushed_messages, 0
         if refused is not None:
             raise _final_error(refused)
         return flushed
 
-    def _pending(self, entry: Entry | None) -> PutPending:
+    def _pending(self, entry: Entry | None, problem: BrokerUnreachable | None = None) -> PutPending:
         self._state.sync()
         number = entry.first_number if entry is not None else self.publisher.next_number - 1
-        return PutPending(number, self.publisher.messages, is_durable=self._state.is_durable)
+        reason = str(problem.__cause__ or "") if problem is not None else ""
+        return PutPending(number, self.publisher.messages, is_durable=self._state.is_durable, reason=reason)
 
     def _pump(self, is_done: Callable[[], bool], timeout_ms: int | None = None) -> None:
         """Send and receive until `is_done`; raise BrokerUnreachable after tries without progress, or when time is over."""
@@ -178,9 +189,10 @@ class Puts:
     def _retry(self, tries: int, started_ms: int) -> None:
         problem, self._problem = self._problem, None
         if tries >= REQUEST_TRIES:
-            if problem is not None and problem.code not in TRANSIENT_FOR_PUTS:
-                raise self._session.to_error(problem)
-            raise self._session.unreachable(started_ms)
+            refused = self._session.to_error(problem) if problem is not None else None
+            if problem is not None and refused is not None and problem.code not in TRANSIENT_FOR_PUTS:
+                raise refused
+            raise self._session.unreachable(started_ms) from refused
         self._session.restart(tries)
 
     def _send(self) -> None:
@@ -192,6 +204,7 @@ class Puts:
 
     def _on_put_done(self, request: int, done: PutDone) -> None:
         self._requests.pop(request, None)
+        self._away_ms = None
         left = self.publisher.on_put_done(done)
         for entry in left:
             self.flushed_messages += entry.count
@@ -219,7 +232,15 @@ class Puts:
         return True
 
     def on_welcome(self, welcome: Welcome) -> None:
-        self.publisher.on_welcome(welcome.streams, welcome.previous, self._state.confirmed())
+        """Compare with the broker; what a power cut made unsendable is let go, and said."""
+        lost = self.publisher.on_welcome(welcome.streams, welcome.previous, self._state.confirmed())
+        waiting = self.publisher.streams()
+        for entry in lost:
+            if entry.stream not in waiting:  # Else the next run finds it alone, and lets it go.
+                self._state.retire(entry.stream, entry.last_number)
+        if lost:
+            count = sum(entry.count for entry in lost)
+            log.warning("%d message(s) put without waiting were cut off by a power failure of this machine", count)
 
     def on_reset(self) -> None:
         self._rewound_at = 0

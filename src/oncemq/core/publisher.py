@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from array import array
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 import msgspec
 
@@ -238,8 +238,22 @@ class Publisher:
         self._sent = 0
         self._sent_bytes = 0
 
-    def on_welcome(self, streams: Iterable[StreamInfo], previous: StreamInfo, confirmed: dict[bytes, int]) -> None:
-        """Raise Diverged if the broker has less than what was confirmed here: then it went back, not we."""
+    def on_welcome(self, streams: Sequence[StreamInfo], previous: StreamInfo, confirmed: dict[bytes, int]) -> list[Entry]:
+        """Compare with what the broker has; return the entries that can never be sent.
+
+        Raises Diverged if the broker has less than what was confirmed here: then it went back, not we. An outbox that was not
+        synced may come back from a power cut with a hole; what lies behind the hole was never confirmed to anybody.
+        """
         for info in (*streams, previous):
             if info.last_number < confirmed.get(info.stream, 0):
                 raise Diverged(f"put {confirmed[info.stream]} was confirmed, but the broker now ends at {info.last_number}")
+        expected = {info.stream: info.last_number + 1 for info in streams}
+        lost: list[Entry] = []
+        for entry in list(self._entries):
+            if entry.first_number > expected[entry.stream]:
+                lost.append(entry)
+                self._entries.remove(entry)
+                del self._by_number[entry.stream, entry.first_number]
+            else:
+                expected[entry.stream] = max(expected[entry.stream], entry.last_number + 1)
+        return lost
