@@ -14,7 +14,7 @@
     InvariantViolated              our bug, not an OnceMQError on purpose: the process stops
 
 May not: import anything of the project.
-Next: model/refusals.py for the codes on the wire, cli/output.py for the exit code of each.
+Next: model/refusals.py for the codes on the wire, cli/exits.py for the exit code of each.
 """
 
 from __future__ import annotations

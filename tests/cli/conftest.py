@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import pytest
@@ -43,12 +44,31 @@ def alone(capfdbinary: pytest.CaptureFixture[bytes]) -> Shell:
 
 
 @pytest.fixture
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Clients that give up soon: three tries take a moment instead of seven seconds."""
-    monkeypatch.setattr("oncemq.client.session.REQUEST_TIMEOUT_MS", 20)
-    monkeypatch.setattr("oncemq.client.puts.REQUEST_TIMEOUT_MS", 20)
-    monkeypatch.setattr("oncemq.client.client.CLOSE_TIMEOUT_MS", 20)
-    monkeypatch.setattr("oncemq.client.session.BACKOFF_MS", 1)
+def impatience(monkeypatch: pytest.MonkeyPatch) -> Callable[[], AbstractContextManager[None]]:
+    """While it is entered clients give up soon: where nobody answers, three tries take a moment instead of seven seconds."""
+
+    @contextmanager
+    def enter() -> Iterator[None]:
+        with monkeypatch.context() as patch:
+            patch.setattr("oncemq.client.session.REQUEST_TIMEOUT_MS", 5)
+            patch.setattr("oncemq.client.puts.REQUEST_TIMEOUT_MS", 5)
+            patch.setattr("oncemq.client.client.CLOSE_TIMEOUT_MS", 5)
+            patch.setattr("oncemq.client.session.BACKOFF_MS", 1)
+            yield
+
+    return enter
+
+
+@pytest.fixture(scope="module")
+def idle_address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A broker for many tests, none of which may change it."""
+    with oncemq.Broker(tmp_path_factory.mktemp("idle") / "data") as running:
+        yield running.address
+
+
+@pytest.fixture
+def idle(idle_address: str, capfdbinary: pytest.CaptureFixture[bytes]) -> Shell:
+    return Shell(capfdbinary, idle_address)
 
 
 @pytest.fixture

@@ -85,6 +85,7 @@ class Program:
             stdin=stdin,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
+            bufsize=0,  # A line that waits in a buffer of ours would not be seen by select.
             env={**os.environ, **environment},
         )
 

@@ -130,6 +130,22 @@ def test_an_interrupted_stdin_names_the_line_to_go_on_with(shell: Shell, monkeyp
     assert shell("get", "orders", "--id", "billing", "--all").text == "one\ntwo\n"
 
 
+def test_ctrl_c_names_the_line_to_go_on_with(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Interrupted(io.BytesIO):
+        def read1(self, size: int | None = -1, /) -> bytes:
+            content = super().read1(size)
+            if not content:
+                raise KeyboardInterrupt
+            return content
+
+    shell("subscribe", "orders", "--id", "billing")
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=Interrupted(b"one\ntwo\nthr"), isatty=lambda: False))
+
+    ended = shell("put", "orders", "-")
+
+    assert (ended.code, ended.err) == (130, "lines 1 to 2 are stored: go on with --from-line 3\n")
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -161,43 +177,43 @@ def test_an_interrupted_stdin_names_the_line_to_go_on_with(shell: Shell, monkeyp
         ("no-such-command",),
     ],
 )
-def test_what_cannot_be_is_told_in_words_and_json_and_changes_nothing(shell: Shell, arguments: tuple[str, ...]) -> None:
-    ended, as_json = shell(*arguments), shell(*arguments, "--json")
+def test_what_cannot_be_is_told_in_words_and_json_and_changes_nothing(idle: Shell, arguments: tuple[str, ...]) -> None:
+    ended, as_json = idle(*arguments), idle(*arguments, "--json")
 
     assert (ended.code, as_json.code) == (2, 2)
     assert ended.err.startswith("error: ")
     assert "Traceback" not in ended.err
     assert as_json.error.keys() >= {"error", "text"}
     assert (ended.out, as_json.out) == (b"", b"")
-    assert shell("topics", "--json").json == {"topics": []}
+    assert idle("topics", "--json").json == {"topics": []}
 
 
 NOT_NAMES = ["..", "", "x" * 10_000, "a\0b", "a\nb", "$reserved", "ü", "a b", "/etc/passwd", "\udcff"]
 
 
 @pytest.mark.parametrize("name", NOT_NAMES)
-def test_a_name_that_is_none_never_reaches_the_broker(shell: Shell, name: str) -> None:
+def test_a_name_that_is_none_never_reaches_the_broker(idle: Shell, name: str) -> None:
     for ended in (
-        shell("put", name, "value"),
-        shell("put", "good", "value", "--topic", name),
-        shell("get", name, "--id", "billing"),
-        shell("subscribe", name, "--id", "billing"),
-        shell("unsubscribe", name, "--id", "billing"),
-        shell("topic", "create", name),
-        shell("topic", "show", name),
-        shell("topic", "delete", name),
+        idle("put", name, "value"),
+        idle("put", "good", "value", "--topic", name),
+        idle("get", name, "--id", "billing"),
+        idle("subscribe", name, "--id", "billing"),
+        idle("unsubscribe", name, "--id", "billing"),
+        idle("topic", "create", name),
+        idle("topic", "show", name),
+        idle("topic", "delete", name),
     ):
         assert ended.code == 2
         assert "is not valid" in ended.err
-    assert shell("client", "list", "--json").json == {"clients": []}
+    assert idle("client", "list", "--json").json == {"clients": []}
 
 
 @pytest.mark.parametrize("name", [name for name in NOT_NAMES if name])
-def test_an_id_that_is_none_is_told(shell: Shell, name: str) -> None:
+def test_an_id_that_is_none_is_told(idle: Shell, name: str) -> None:
     for command in (("get", "orders"), ("subscribe", "orders"), ("put", "orders", "value")):
-        ended = shell(*command, "--id", name)
+        ended = idle(*command, "--id", name)
         assert (ended.code, "client id" in ended.err) == (2, True)
-    assert shell("client", "forget", name).code == 2
+    assert idle("client", "forget", name).code == 2
 
 
 # --- get ------------------------------------------------------------------------------------------

@@ -72,7 +72,6 @@ def test_what_was_not_written_when_get_is_killed_is_in_doubt_and_nothing_else_is
     rest = full("get", "orders", "--id", "billing", "--in-doubt", "repeat", "--all")
 
     assert told.code == 5
-    # The fifth may or may not have been handed over when the process died; if it was, it is the only one in doubt.
     assert [told.error[name] for name in ("error", "first", "end")] == ["in_doubt", FITTING, FITTING + 1]
     assert rest.out.splitlines() == VALUES[FITTING:]
 
@@ -137,22 +136,6 @@ def test_lines_are_put_as_they_are_typed(shell: Shell, start: Start) -> None:
     ended = program.end(b"two\n")
 
     assert (ended.code, ended.text) == (0, "orders: 2 stored at offsets 0 to 1\n")
-
-
-def test_ctrl_c_in_a_long_put_names_the_line_to_go_on_with(shell: Shell, start: Start) -> None:
-    shell("subscribe", "orders", "--id", "billing")
-    program = start("put", "orders", "-", "--address", shell.address, stdin=subprocess.PIPE)
-    assert program.process.stdin is not None
-    program.process.stdin.write(b"one\ntwo\n")
-    program.process.stdin.flush()
-    wait_until(lambda: shell("topics", "--json").json["topics"][0]["end"] == 2, "both lines are stored")
-    wait_until(lambda: not waiting_in(program.process.stdin.fileno()), "stdin is read")
-
-    program.signal(signal.SIGINT)
-    ended = program.end()
-
-    assert ended.code == 130
-    assert "lines 1 to 2 are stored: go on with --from-line 3" in ended.err
 
 
 def test_a_crash_point_ends_the_process_there(shell: Shell, start: Start, tmp_path: Path) -> None:

@@ -11,18 +11,19 @@ import json
 import resource
 import signal
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
 
-import oncemq
 from oncemq.cli.serve import segment_bytes
-from tests.cli.harness import Program, Shell, wait_until
+from tests.cli.harness import Program, Shell
 
 pytestmark = pytest.mark.real
 
 Serve = Callable[..., tuple[Program, str]]
 Start = Callable[..., Program]
+Impatience = Callable[[], AbstractContextManager[None]]
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -166,22 +167,18 @@ def test_a_damaged_journal_is_not_served(serve: Serve, start: Start, alone: Shel
     assert segment.read_bytes() == content
 
 
-def test_a_disk_that_refuses_a_write_ends_it_with_8_and_nothing_confirmed_is_lost(serve: Serve, alone: Shell) -> None:
+def test_a_refused_write_ends_it_with_8_and_nothing_confirmed_is_lost(serve: Serve, alone: Shell, impatience: Impatience) -> None:
     program, alone.address = serve()
     alone("subscribe", "orders", "--id", "billing")
     alone("put", "orders", "one")
     resource.prlimit(program.process.pid, resource.RLIMIT_FSIZE, (100, resource.RLIM_INFINITY))
 
-    with oncemq.connect(alone.address, offline=True) as shop:
-        shop.put("orders", b"never confirmed", wait=False)
-        with pytest.raises(oncemq.PutPending):
-            shop.flush(timeout=0)
-        wait_until(lambda: program.process.poll() is not None, "the broker ends")
-        ended = program.end()
-        shop.abandon()
+    with impatience():
+        unconfirmed = alone("put", "orders", "never confirmed")
+    ended = program.end()
     serve(address=alone.address)
 
-    assert (ended.code, ended.error["error"]) == (8, "sync_failed")
+    assert (unconfirmed.code, ended.code, ended.error["error"]) == (3, 8, "sync_failed")
     assert alone("get", "orders", "--id", "billing").text == "one\n"
 
 

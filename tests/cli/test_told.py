@@ -8,6 +8,8 @@ Next: test_processes.py for kills.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,7 @@ import pytest
 import oncemq
 from tests.cli.harness import Shell, wait_until
 
+Impatience = Callable[[], AbstractContextManager[None]]
 NOWHERE = "tcp://127.0.0.1:1"
 
 
@@ -106,7 +109,6 @@ def test_damaged_messages_are_told_and_can_be_skipped(shell: Shell, tmp_path: Pa
     assert (skipped.code, got) == (5, ["before", "behind"])
 
 
-@pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize(
     "command",
     [
@@ -128,10 +130,11 @@ def test_damaged_messages_are_told_and_can_be_skipped(shell: Shell, tmp_path: Pa
     ],
     ids=" ".join,
 )
-def test_no_broker_is_exit_code_3(alone: Shell, command: tuple[str, ...]) -> None:
+def test_no_broker_is_exit_code_3(alone: Shell, command: tuple[str, ...], impatience: Impatience) -> None:
     alone.address = NOWHERE
 
-    ended, as_json = alone(*command), alone(*command, "--json")
+    with impatience():
+        ended, as_json = alone(*command), alone(*command, "--json")
 
     assert (ended.code, as_json.code, ended.out, as_json.out) == (3, 3, b"", b"")
     assert "oncemq serve" in ended.err
@@ -147,15 +150,15 @@ def test_an_address_that_is_none_is_exit_code_2(alone: Shell, address: str) -> N
     assert (ended.code, "Traceback" in ended.err) == (2, False)
 
 
-@pytest.mark.usefixtures("impatient")
-def test_a_put_while_the_broker_is_away_is_kept_and_sent_once(alone: Shell, tmp_path: Path) -> None:
+def test_a_put_while_the_broker_is_away_is_kept_and_sent_once(alone: Shell, tmp_path: Path, impatience: Impatience) -> None:
     shop = ("--id", "shop", "--state", tmp_path / "shop")
     with oncemq.Broker(tmp_path / "data") as broker:
         alone.address = address = broker.address
         alone("subscribe", "orders", "--id", "billing")
         alone("put", "orders", "before", *shop)
 
-    away = alone("put", "orders", "kept", *shop, "--json")
+    with impatience():
+        away = alone("put", "orders", "kept", *shop, "--json")
 
     assert (away.code, away.error["error"], away.error["is_durable"]) == (6, "put_pending", True)
     with oncemq.Broker(tmp_path / "data", address):

@@ -15,7 +15,7 @@ from oncemq.model.refusals import Code
 from oncemq.sim.disk import SimDisk
 from oncemq.sim.network import DROP, Verdict
 from oncemq.sim.world import World
-from tests.holes.helpers import SECOND_US, Raw, be_quiet, die_at, meddle, number, overhear, started, values
+from tests.holes.helpers import SECOND_US, Raw, be_quiet, die_at, number, overhear, started, values
 
 
 def filled(world: World, count: int, topic: str = "t", *, size: int = 0) -> None:
@@ -164,7 +164,7 @@ def test_h02_what_was_settled_stays_settled_after_a_power_cut(choice: str) -> No
 def test_h02_a_client_that_dies_in_get_has_exactly_what_may_have_been_returned_in_doubt(
     point: str, told: tuple[int, int] | None
 ) -> None:
-    """R7, R8: before the slot is written nothing new was handed out and the one before is unfinished; then it is the other way."""
+    """R7, R8: before the slot is written nothing new was handed out and the one before is unfinished; after it the new one."""
     world = started()
     world.run(lambda: filled(world, 3))
     victim = world.run(lambda: world.connect("sub"))
@@ -343,6 +343,22 @@ def test_h22_get_over_all_topics_hands_out_the_oldest_first_by_append_order() ->
     world.run(script)
 
 
+def test_h22_what_was_fetched_ahead_of_one_topic_does_not_overtake_an_older_message_of_another() -> None:
+    """H22: a1 is buffered since get("a"), b0 is older and was never asked for: get() hands out b0 first."""
+    world = started()
+
+    def script() -> None:
+        with world.connect("sub") as sub, world.connect("pub") as pub:
+            for topic in ("a", "b"):
+                sub.subscribe(topic)
+            for topic in ("b", "a", "a", "b"):
+                pub.put(topic, topic.encode())
+            assert sub.get("a", timeout=0).value == b"a"  # type: ignore[union-attr]
+            assert values(sub) == [b"b", b"a", b"b"]
+
+    world.run(script)
+
+
 def test_h22_a_get_of_one_topic_does_not_finish_a_message_of_another() -> None:
     """R7: after kill -9 the message of b is in doubt although a was asked since, with and without a message there."""
     world = started()
@@ -515,9 +531,11 @@ def test_r10_a_gap_that_was_raised_but_not_finished_is_raised_again_after_a_cras
     world.run(script)
 
 
-def test_r10_a_gap_up_to_the_end_is_finished_by_a_get_that_brings_nothing() -> None:
+@pytest.mark.parametrize("topic", ["t", None])
+@pytest.mark.parametrize("seed", range(6))
+def test_r10_a_gap_up_to_the_end_is_finished_by_a_get_that_brings_nothing(topic: str | None, seed: int) -> None:
     """R10: nothing is stored behind it; the next get() returns None, and no later process hears of the gap again."""
-    world = started()
+    world = started(seed)
 
     def script() -> None:
         with world.connect("sub") as sub, world.connect("pub") as pub:
@@ -527,9 +545,9 @@ def test_r10_a_gap_up_to_the_end_is_finished_by_a_get_that_brings_nothing() -> N
             world.clock.pause(10_000)
         client = world.connect("sub")
         with pytest.raises(Gap) as told:
-            client.get("t", timeout=0)
+            client.get(topic, timeout=0)
         assert (told.value.first, told.value.end) == (0, 2000)
-        assert client.get("t", timeout=0) is None
+        assert client.get(topic, timeout=0) is None
         assert cursor(world) == 2000
         world.crash_client(client, power_cut=True)
         with world.connect("sub") as again:

@@ -271,10 +271,11 @@ def test_h09_a_write_that_fails_after_all_stops_the_broker_and_the_restart_has_e
 # --- H15: unsynced cursors used for trimming -----------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("settings", [TINY, ROOMY])
 @pytest.mark.parametrize("seed", range(6))
-def test_h15_a_message_is_trimmed_only_below_synced_cursors(seed: int) -> None:
+def test_h15_a_message_is_trimmed_only_below_synced_cursors(seed: int, settings: JournalSettings) -> None:
     """R10: at any instant a power cut leaves a cursor at or above what is still stored: no Gap where nothing went wrong."""
-    world = started(seed, settings=TINY)
+    world = started(seed, settings=settings)
     subscribed(world)
     chance = world.scheduler.random("instants")
     pub, sub = world.run(lambda: (world.connect("pub"), world.connect("sub")))

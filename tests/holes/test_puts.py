@@ -139,14 +139,15 @@ def test_h03e_a_process_that_uses_anothers_id_is_refused_and_swallows_nothing() 
 
 
 def test_h03_a_directory_belongs_to_one_log() -> None:
-    """R1: meeting another broker's log is refused, not begun afresh."""
+    """R1: meeting another broker's log is refused, not begun afresh; not even a takeover moves a directory."""
     world, other = started(1), started(2)
-    with_reader(world)
-    world.run(lambda: world.connect("pub").close())
+    for each in (world, other):
+        each.run(lambda here=each: here.connect("pub").close())  # type: ignore[misc]
 
     def script() -> None:
-        with pytest.raises(Diverged):
-            other.connect("pub", disk=world.client_disk("pub"))
+        for takeover in (False, True):
+            with pytest.raises(Diverged):
+                other.connect("pub", disk=world.client_disk("pub"), takeover=takeover)
 
     other.run(script)
 
@@ -155,7 +156,7 @@ def test_h03_a_directory_belongs_to_one_log() -> None:
 def test_h03_what_a_start_believed_confirmed_is_not_sent_again_after_a_power_cut(seed: int) -> None:
     """R4, R11: a confirmation read from the page cache is made durable before Hello lets the broker forget that stream.
 
-    Otherwise: kept (synced), confirmed (not synced), next start names nothing pending, power cut, the entry is back, stored twice.
+    Otherwise: kept (synced), confirmed (not synced), next Hello names nothing, power cut, the entry is back: stored twice.
     """
     world = started(seed)
     with_reader(world)
@@ -529,7 +530,7 @@ def test_h27_what_is_pending_survives_a_power_cut_of_the_client(seed: int) -> No
     with_reader(world)
 
     def script() -> None:
-        client = world.connect("pub", offline=True)
+        client = world.connect("pub")
         world.kill_broker()
         with pytest.raises(PutPending):
             client.put("t", b"first")

@@ -44,7 +44,7 @@ HERE = Path()
 def put(
     context: typer.Context,
     size: Size = 100,
-    count: Count = 2_000_000,
+    count: Annotated[int, typer.Option("--count", min=1, metavar="N", help="How many messages, at least.")] = 2_000_000,
     single: Annotated[bool, typer.Option("--single", help="put(wait=False) one by one, instead of put_many.")] = False,
     directory: Directory = HERE,
     _json: Json = False,
@@ -52,8 +52,9 @@ def put(
     """How fast messages become durable, beside bare appending and syncing of the same bytes."""
     from oncemq.cli.benchmarks.puts import bench_put
 
-    with _watched(context, "put", count) as (output, advance):
-        _say(output, bench_put(directory, size_bytes=size, count=count, single=single, advance=advance))
+    with _watched(context, "put", count) as advance:
+        result = bench_put(directory, size_bytes=size, count=count, single=single, advance=advance)
+    _say(output_of(context), result)
 
 
 @app.command("get")
@@ -68,8 +69,9 @@ def get(
     """How fast one subscriber gets messages that are stored already."""
     from oncemq.cli.benchmarks.gets import bench_get
 
-    with _watched(context, "fill and get", 2 * count) as (output, advance):
-        _say(output, bench_get(directory, size_bytes=size, count=count, single=single, advance=advance))
+    with _watched(context, "fill and get", 2 * count) as advance:
+        result = bench_get(directory, size_bytes=size, count=count, single=single, advance=advance)
+    _say(output_of(context), result)
 
 
 @app.command("latency")
@@ -83,13 +85,52 @@ def latency(
     """How long one synchronous put takes, beside one bare round trip with one fdatasync."""
     from oncemq.cli.benchmarks.latency import bench_latency
 
-    with _watched(context, "latency", count) as (output, advance):
-        _say(output, bench_latency(directory, size_bytes=size, count=count, advance=advance))
+    with _watched(context, "latency", count) as advance:
+        result = bench_latency(directory, size_bytes=size, count=count, advance=advance)
+    _say(output_of(context), result)
+
+
+@app.command("restart")
+def restart(
+    context: typer.Context,
+    gigabytes: Annotated[
+        float,
+        typer.Option("--gigabytes", min=0.001, max=1_000, metavar="N", help="How much is stored before the broker is killed."),
+    ] = 2.0,
+    directory: Directory = HERE,
+    _json: Json = False,
+) -> None:
+    """How long a broker that was killed -9 under load takes to confirm the next put."""
+    from oncemq.cli.benchmarks.restart import bench_restart, steps_of
+
+    with _watched(context, "fill and restart", steps_of(gigabytes)) as advance:
+        result = bench_restart(directory, gigabytes=gigabytes, advance=advance)
+    _say(output_of(context), result)
+
+
+@app.command("memory")
+def memory(
+    context: typer.Context,
+    size: Size = 100,
+    messages: Annotated[int, typer.Option("--messages", min=1, metavar="N", help="How many messages.")] = 5_000_000,
+    single: Annotated[bool, typer.Option("--single", help="Blocks of one message, instead of 1,000.")] = False,
+    directory: Directory = HERE,
+    _json: Json = False,
+) -> None:
+    """How much a broker's memory grows with what it stores."""
+    from oncemq.cli.benchmarks.memory import bench_memory
+
+    with _watched(context, "memory", messages) as advance:
+        result = bench_memory(directory, size_bytes=size, messages=messages, single=single, advance=advance)
+    _say(output_of(context), result)
 
 
 @contextmanager
-def _watched(context: typer.Context, what: str, total: int) -> Iterator[tuple[Output, Callable[[int], None]]]:
-    """Show how far a benchmark is, on stderr, if somebody watches. Drawn between measurements only, never during one."""
+def _watched(context: typer.Context, what: str, total: int) -> Iterator[Callable[[int], None]]:
+    """Show how far a benchmark is, on stderr, if somebody watches. Drawn between measurements only, never during one.
+
+    Results are for afterwards: the bar has to be gone from the terminal before anything else is written there.
+    """
     from rich.progress import Progress
 
     output = output_of(context)
@@ -101,7 +142,7 @@ def _watched(context: typer.Context, what: str, total: int) -> Iterator[tuple[Ou
         def advance(steps: int) -> None:
             progress.update(task, advance=steps, refresh=True)
 
-        yield output, advance
+        yield advance
 
 
 def _say(output: Output, result: DataclassInstance) -> None:

@@ -20,7 +20,7 @@ from oncemq.errors import InvalidName
 if TYPE_CHECKING:
     from oncemq.core.packets import ClientRow
 
-clients = typer.Typer(help="List the clients a broker knows, and make it forget one.", no_args_is_help=True)
+app = typer.Typer(help="List the clients a broker knows, and make it forget one.", no_args_is_help=True)
 
 
 def as_row(row: ClientRow) -> Row:
@@ -34,7 +34,7 @@ def as_row(row: ClientRow) -> Row:
     }
 
 
-@clients.command("list")
+@app.command("list")
 def list_clients(context: typer.Context, address: Address = DEFAULT_ADDRESS, _json: Json = False) -> None:
     """List the clients: subscriptions, put streams, and the last put number of the current session.
 
@@ -46,7 +46,7 @@ def list_clients(context: typer.Context, address: Address = DEFAULT_ADDRESS, _js
     output.rows("clients", [as_row(row) for row in found], empty="no clients")
 
 
-@clients.command("forget")
+@app.command("forget")
 def forget(
     context: typer.Context,
     client_id: Annotated[str, typer.Argument(metavar="ID", help="The client to forget.")],

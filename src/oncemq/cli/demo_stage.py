@@ -42,6 +42,7 @@ class Actor:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,
+                bufsize=0,  # A line that waits in a buffer of ours would not be seen by select.
                 start_new_session=True,
             )
 

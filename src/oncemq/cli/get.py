@@ -32,7 +32,7 @@ def get(
     context: typer.Context,
     id: ClientId,
     topic: Annotated[
-        str | None, typer.Argument(metavar="[TOPIC]", help="The topic; or --any.", autocompletion=complete_topic)
+        str | None, typer.Argument(metavar="TOPIC", help="The topic; or --any.", autocompletion=complete_topic)
     ] = None,
     is_any: Annotated[bool, typer.Option("--any", help="The oldest unread message over all subscriptions.")] = False,
     count: Annotated[int | None, typer.Option("--count", "-n", min=1, help="How many messages at most. [default: 1]")] = None,

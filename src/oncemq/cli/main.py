@@ -18,12 +18,23 @@ from typing import Annotated
 
 import typer
 
-from oncemq.cli import backup, demo, get, inspect, put, serve, shutdown, stats, subscribe, verify
-from oncemq.cli.clients import clients
+from oncemq.cli import (
+    backup,
+    clients,
+    demo,
+    get,
+    inspect,
+    put,
+    serve,
+    shutdown,
+    stats,
+    subscribe,
+    subscriptions,
+    topics,
+    verify,
+)
 from oncemq.cli.exits import Exit, table_text
 from oncemq.cli.output import Output
-from oncemq.cli.subscriptions import subscriptions
-from oncemq.cli.topics import list_topics, topics
 from oncemq.errors import OnceMQError
 from oncemq.version import VERSION
 
@@ -62,10 +73,10 @@ app.command("put", rich_help_panel=MESSAGES)(put.put)
 app.command("get", rich_help_panel=MESSAGES)(get.get)
 app.command("subscribe", rich_help_panel=MESSAGES)(subscribe.subscribe)
 app.command("unsubscribe", rich_help_panel=MESSAGES)(subscribe.unsubscribe)
-app.command("topics", rich_help_panel=THINGS)(list_topics)
-app.add_typer(topics, name="topic", rich_help_panel=THINGS)
-app.add_typer(subscriptions, name="subscription", rich_help_panel=THINGS)
-app.add_typer(clients, name="client", rich_help_panel=THINGS)
+app.command("topics", rich_help_panel=THINGS)(topics.list_topics)
+app.add_typer(topics.app, name="topic", rich_help_panel=THINGS)
+app.add_typer(subscriptions.app, name="subscription", rich_help_panel=THINGS)
+app.add_typer(clients.app, name="client", rich_help_panel=THINGS)
 app.command("serve", rich_help_panel=BROKER)(serve.serve)
 app.command("shutdown", rich_help_panel=BROKER)(shutdown.shutdown)
 app.command("stats", rich_help_panel=BROKER)(stats.stats)
@@ -109,7 +120,7 @@ def _on_usage(problem: typer.TyperException, output: Output, arguments: Sequence
         return Exit.USAGE
     output.is_json = output.is_json or "--json" in arguments
     context = getattr(problem, "ctx", None)
-    output.failure("usage_error", problem.format_message())
+    output.failure("usage_error", problem.format_message().replace("Value error, ", ""))
     if context is not None:
         output.note(f"  try '{context.command_path} --help'")
     return Exit.USAGE

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 Row = Mapping[str, object]
-_PIPED_COLUMNS = 200
-"""Nobody looks at a pipe: a table may be as wide as it needs."""
+_TABLE_COLUMNS = 200
+"""A table is never cut to the terminal: half an id is of no use to anybody. Nor is it in a pipe."""
 
 
 class Output:
@@ -77,14 +77,16 @@ class Output:
             table.add_column(_heading(key), justify="right" if _is_number(value) else "left", no_wrap=True)
         for row in rows:
             table.add_row(*map(_cell, row.values()))
-        self.console().print(table)
+        console = self.console()
+        console.width = max(console.width, _TABLE_COLUMNS)
+        console.print(table, crop=False)
 
     def console(self, *, stderr: bool = False) -> Console:
-        """The terminal, for tables and progress; wide where it is none."""
+        """The terminal, for cards and progress; wide where it is none."""
         from rich.console import Console
 
         stream = sys.stderr if stderr else sys.stdout
-        width = None if stream.isatty() else _PIPED_COLUMNS
+        width = None if stream.isatty() else _TABLE_COLUMNS
         return Console(stderr=stderr, width=width, highlight=False, markup=False, emoji=False, soft_wrap=not stream.isatty())
 
     # --- stderr ----------------------------------------------------------------------------------------

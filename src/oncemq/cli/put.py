@@ -31,7 +31,7 @@ def put(
     context: typer.Context,
     topic: TopicName,
     values: Annotated[
-        list[str] | None, typer.Argument(metavar="[VALUE]...", help="One message each; - reads lines from stdin.")
+        list[str] | None, typer.Argument(metavar="VALUE", help="One message each; - reads lines from stdin.")
     ] = None,
     file: Annotated[Path | None, typer.Option("--file", "-f", help="Put the content of this file as one message.")] = None,
     stdin: Annotated[bool, typer.Option("--stdin", help="Put every line of stdin as a message.")] = False,

@@ -20,7 +20,7 @@ from oncemq.cli.questions import is_agreed
 if TYPE_CHECKING:
     from oncemq.core.packets import SubscriptionRow
 
-subscriptions = typer.Typer(help="List and delete subscriptions of all clients.", no_args_is_help=True)
+app = typer.Typer(help="List and delete subscriptions of all clients.", no_args_is_help=True)
 
 
 def as_row(row: SubscriptionRow) -> Row:
@@ -37,7 +37,7 @@ def as_row(row: SubscriptionRow) -> Row:
     }
 
 
-@subscriptions.command("list")
+@app.command("list")
 def list_subscriptions(
     context: typer.Context,
     topic: Annotated[str, typer.Option(help="Only those of this topic.", autocompletion=complete_topic)] = "",
@@ -58,7 +58,7 @@ def list_subscriptions(
     output.rows("subscriptions", rows, empty="no subscriptions")
 
 
-@subscriptions.command("delete")
+@app.command("delete")
 def delete(
     context: typer.Context,
     subscription: Annotated[

@@ -19,7 +19,7 @@ from oncemq.cli.questions import is_agreed
 if TYPE_CHECKING:
     from oncemq.core.packets import TopicInfo
 
-topics = typer.Typer(help="Create, look at and delete one topic.", no_args_is_help=True)
+app = typer.Typer(help="Create, look at and delete one topic.", no_args_is_help=True)
 
 
 def as_row(topic: TopicInfo) -> Row:
@@ -48,7 +48,7 @@ def list_topics(context: typer.Context, address: Address = DEFAULT_ADDRESS, _jso
     output.rows("topics", [as_row(topic) for topic in found], empty="no topics: subscribe to one, or 'oncemq topic create NAME'")
 
 
-@topics.command("create")
+@app.command("create")
 def create(
     context: typer.Context,
     topic: TopicName,
@@ -73,7 +73,7 @@ def create(
     output.result(as_row(created), f"topic {topic!r} created")
 
 
-@topics.command("show")
+@app.command("show")
 def show(context: typer.Context, topic: TopicName, address: Address = DEFAULT_ADDRESS, _json: Json = False) -> None:
     """Show one topic and who subscribes to it.
 
@@ -96,7 +96,7 @@ def show(context: typer.Context, topic: TopicName, address: Address = DEFAULT_AD
     output.rows("subscriptions", rows, empty="nobody subscribes to it")
 
 
-@topics.command("delete")
+@app.command("delete")
 def delete(
     context: typer.Context, topic: TopicName, yes: Yes = False, address: Address = DEFAULT_ADDRESS, _json: Json = False
 ) -> None:

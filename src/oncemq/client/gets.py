@@ -133,8 +133,12 @@ class Gets:
         held = tuple(held for held in self.held.values() if held.subscriber.authority in {LOCAL, UNDECIDED})
         if self._oldest(held) is None:
             self._finish_last_any()
-        if not self._wait(held, timeout_ms, lambda: self._oldest(held) is not None):
-            return None
+        try:
+            if not self._wait(held, timeout_ms, lambda: self._oldest(held) is not None):
+                return None
+        except Gap as gap:
+            self._note_any(self.held[gap.topic])  # Handed out like a message, so the next such call finishes it.
+            raise
         chosen = self._oldest(held)
         if chosen is None or not chosen.subscriber.has_message():
             return self.get_any(timeout_ms)  # Its block was damaged; the next look tells so.
@@ -142,8 +146,11 @@ class Gets:
         # The new hand-over is written first: between the two a crash leaves both in doubt, never neither.
         if self._last_any is not None and self._last_any[0] is not chosen:
             self._finish_last_any()
-        self._last_any = chosen, chosen.subscriber.slot.handed
+        self._note_any(chosen)
         return message
+
+    def _note_any(self, held: Held) -> None:
+        self._last_any = held, held.subscriber.slot.handed
 
     def _finish_last_any(self) -> None:
         """Finish what the last get over all topics handed out; what a get of one topic handed out since is not ours to finish."""

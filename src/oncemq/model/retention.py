@@ -36,6 +36,11 @@ class Retention:
         return self.is_forever or self.age_us is not None or self.size_bytes is not None
 
 
+def _is_within_bounds(text: str) -> bool:
+    number = text.partition(":")[2]
+    return number.isascii() and number.isdigit() and len(number) <= 18 and int(number) > 0
+
+
 def read_retention(text: str) -> Retention:
     """Read the stored form; raise UsageError if it is none."""
     kind, _, number = text.partition(":")
@@ -43,20 +48,23 @@ def read_retention(text: str) -> Retention:
         return Retention()
     if text == "forever":
         return Retention(is_forever=True)
-    if kind in {"age", "size"} and number.isascii() and number.isdigit() and 0 < int(number) < 2**60:
+    if kind in {"age", "size"} and _is_within_bounds(text):
         return Retention(age_us=int(number) * 1_000_000) if kind == "age" else Retention(size_bytes=int(number))
     raise UsageError(f"{text!r} is not a retention: use 'forever', a time like '7d' or '12h', or a size like '10GiB'")
 
 
 def retention_text(text: str) -> str:
     """Turn what a person writes (`7d`, `10GiB`, `forever`) into the stored form; raise UsageError if it is none."""
-    found = re.fullmatch(r"(\d{1,12})([A-Za-z]+)", text)
+    found = re.fullmatch(r"([0-9]{1,12})([A-Za-z]+)", text)
     if found is None:
         read_retention(text)
         return text
     number, unit = int(found[1]), found[2]
-    if unit in _UNITS_S and number:
-        return f"age:{number * _UNITS_S[unit]}"
-    if unit in _UNITS_BYTES and number:
-        return f"size:{number * _UNITS_BYTES[unit]}"
-    raise UsageError(f"{text!r} is not a retention: use 'forever', a time like '7d' or '12h', or a size like '10GiB'")
+    stored = ""
+    if unit in _UNITS_S:
+        stored = f"age:{number * _UNITS_S[unit]}"
+    elif unit in _UNITS_BYTES:
+        stored = f"size:{number * _UNITS_BYTES[unit]}"
+    if not stored or not _is_within_bounds(stored):
+        raise UsageError(f"{text!r} is not a retention: use 'forever', a time like '7d' or '12h', or a size like '10GiB'")
+    return stored

@@ -11,19 +11,15 @@ from __future__ import annotations
 
 from contextlib import suppress
 from random import Random
-from typing import Protocol
+from typing import Any, Protocol
 
 from oncemq.client.client import Client
-from oncemq.errors import BrokerUnreachable, Gap, InDoubt, PutPending, Refused
+from oncemq.errors import BrokerUnreachable, Gap, InDoubt, NoSuchTopic, NotSubscribed, PutPending, Refused
 from oncemq.limits import RESERVE_AHEAD_MESSAGES
 from oncemq.model.message import Message
 from oncemq.sim.history import Event, History
 from oncemq.sim.scheduler import Process
 from oncemq.sim.world import World
-
-BATCH_MAX = 8
-"""Messages an actor asks for, or puts, at once."""
-
 
 class Actor(Protocol):
     """Somebody with many lives."""
@@ -40,11 +36,13 @@ class Actor(Protocol):
 class Base:
     """What publishers and subscribers share."""
 
-    def __init__(self, world: World, history: History, name: str, random: Random) -> None:
+    def __init__(self, world: World, history: History, name: str, random: Random, *, batch_max: int) -> None:
         self.world = world
         self.history = history
         self.name = name
         self.random = random
+        self.batch_max = batch_max
+        """Messages it asks for, or puts, at once."""
         self.life = 0
         self.is_done = False
         self.had_os_crash = False
@@ -70,8 +68,8 @@ class Base:
 class Publisher(Base):
     """Puts numbered messages, one by one and in bulk, until all have been tried, and waits until all are confirmed."""
 
-    def __init__(self, world: World, history: History, name: str, random: Random, *, topics: list[str], count: int) -> None:
-        super().__init__(world, history, name, random)
+    def __init__(self, *place: Any, topics: list[str], count: int, batch_max: int) -> None:
+        super().__init__(*place, batch_max=batch_max)
         self._topics = topics
         self._count = count
         self._next = 0
@@ -135,7 +133,7 @@ class Publisher(Base):
             self._keep([message])
 
     def _put_many(self, client: Client) -> None:
-        topic, size = self.random.choice(self._topics), self.random.randrange(1, BATCH_MAX)
+        topic, size = self.random.choice(self._topics), self.random.randrange(1, self.batch_max)
         messages = self._messages(size)
         self._invoke(messages)
         try:
@@ -147,7 +145,7 @@ class Publisher(Base):
             self._confirm(message, receipt.topic_id, receipt.offset, stored=receipt.stored, duplicate=receipt.duplicate)
 
     def _put_without_waiting(self, client: Client) -> None:
-        messages = self._messages(self.random.randrange(1, BATCH_MAX))
+        messages = self._messages(self.random.randrange(1, self.batch_max))
         self._invoke(messages)
         for message in messages:
             client.put(self.random.choice(self._topics), message.encode(), wait=False)
@@ -170,8 +168,8 @@ class Publisher(Base):
 class Subscriber(Base):
     """Gets everything of some topics until the world says that no more will come."""
 
-    def __init__(self, world: World, history: History, name: str, random: Random, *, topics: list[str]) -> None:
-        super().__init__(world, history, name, random)
+    def __init__(self, *place: Any, topics: list[str], batch_max: int) -> None:
+        super().__init__(*place, batch_max=batch_max)
         self._topics = topics
         self._ids: dict[str, int] = {}
         self.has_subscribed = False
@@ -185,20 +183,25 @@ class Subscriber(Base):
         while not (self.may_end and self._is_drained(client)):
             try:
                 self._act(client)
-            except InDoubt as doubt:
-                self._try_to_settle(client, doubt)
-            except Gap as gap:
-                topic_id = str(self._ids[gap.topic])
-                self.note("ok", "gap", subscription=self.name, topic_id=topic_id, first=gap.first, end=gap.end)
-            except BrokerUnreachable:
-                self.world.clock.pause(200)
+            except (InDoubt, Gap, BrokerUnreachable) as told:
+                self._take(client, told)
         client.close()
         self.is_done = True
 
-    def _subscribe(self, client: Client, topic: str) -> None:
+    def _take(self, client: Client, told: InDoubt | Gap | BrokerUnreachable) -> None:
+        """Do what an application does when a get tells it something instead of a message."""
+        match told:
+            case InDoubt():
+                self._try_to_settle(client, told)
+            case Gap(topic=topic, first=first, end=end):
+                self.note("ok", "gap", subscription=self.name, topic_id=str(self._ids[topic]), first=first, end=end)
+            case _:
+                self.world.clock.pause(200)
+
+    def _subscribe(self, client: Client, topic: str, start: str = "earliest") -> None:
         while True:
             try:
-                info = client.subscribe(topic, "earliest")
+                info = client.subscribe(topic, start)
             except BrokerUnreachable:
                 continue
             self._ids[topic] = info.topic_id
@@ -213,7 +216,7 @@ class Subscriber(Base):
                 self._deliver([client.get(timeout=0.2)])
             case _:
                 topic = self.random.choice(self._topics)
-                self._deliver(list(client.get_many(topic, self.random.randrange(1, BATCH_MAX), timeout=0.2)))
+                self._deliver(list(client.get_many(topic, self.random.randrange(1, self.batch_max), timeout=0.2)))
 
     def _deliver(self, messages: list[Message | None]) -> None:
         for message in messages:
@@ -229,11 +232,12 @@ class Subscriber(Base):
 
     def _settle(self, client: Client, doubt: InDoubt) -> None:
         topic_id = str(self._ids[doubt.topic])
-        bound = RESERVE_AHEAD_MESSAGES + 4 * BATCH_MAX if self.had_os_crash else BATCH_MAX
+        bound = RESERVE_AHEAD_MESSAGES + 4 * self.batch_max if self.had_os_crash else self.batch_max
         span: Event = {"subscription": self.name, "topic_id": topic_id, "first": doubt.first, "end": doubt.end}
         self.note("ok", "in_doubt", **span, bound=bound)
-        for message in client.in_doubt(doubt.topic):
-            self.note("ok", "doubted", topic_id=topic_id, offset=message.offset, message=message.value.decode())
+        with suppress(Gap):  # A limit may have cut off what is in doubt; get() will tell.
+            for message in client.in_doubt(doubt.topic):
+                self.note("ok", "doubted", topic_id=topic_id, offset=message.offset, message=message.value.decode())
         choice = self.random.choice(["repeat", "skip"])
         client.settle(doubt.topic, choice)
         self.note("ok", choice, **span)
@@ -244,7 +248,8 @@ class Subscriber(Base):
             if any(self._has_more(client, topic) for topic in self._topics):
                 return False
             ends = {info.topic_id: info.end for info in client.topics()}
-        except (BrokerUnreachable, InDoubt, Gap, Refused):
+        except (BrokerUnreachable, InDoubt, Gap) as told:
+            self._take(client, told)
             return False
         for topic in self._topics:
             topic_id = self._ids[topic]
@@ -255,3 +260,74 @@ class Subscriber(Base):
         message = client.get(topic, timeout=0)
         self._deliver([message])
         return message is not None
+
+
+class Wanderer(Subscriber):
+    """Subscribes to a topic of its own, puts there, gets some of it, leaves, and comes back: the topic is another each time."""
+
+    def __init__(self, *place: Any, rounds: int, batch_max: int) -> None:
+        super().__init__(*place, topics=[f"of-{place[2]}"], batch_max=batch_max)
+        self._rounds = rounds
+        self._put = 0
+        self.has_subscribed = True
+
+    def live(self) -> None:
+        client = self.connect()
+        while self._rounds:
+            self._subscribe(client, self._topics[0], "new")
+            last = self._put_some(client)
+            if self.random.random() < 0.7:
+                self._get_up_to(client, last)
+            self._leave(client)
+            self._rounds -= 1
+        client.close()
+        self.is_done = True
+
+    def _put_some(self, client: Client) -> int:
+        """Put a few messages that must find a subscriber, and return the offset of the last one."""
+        last = -1
+        for _ in range(self.random.randrange(1, 6)):
+            self._put += 1
+            message = f"{self.name}-{self._put}"
+            self.note("invoke", "put", message=message)
+            try:
+                receipt = client.put(self._topics[0], message.encode(), strict=True)
+            except PutPending:
+                self._flush(client)
+                continue
+            told: Event = {"topic_id": str(receipt.topic_id), "offset": receipt.offset, "stored": receipt.stored}
+            self.note("ok", "put", message=message, **told, duplicate=receipt.duplicate)
+            last = receipt.offset if receipt.offset is not None else last
+        return last
+
+    @staticmethod
+    def _flush(client: Client) -> None:
+        while client.pending:
+            with suppress(PutPending):
+                client.flush()
+
+    def _get_up_to(self, client: Client, last: int) -> None:
+        at = -1
+        while at < last:
+            try:
+                message = client.get(self._topics[0], timeout=0.2)
+            except (InDoubt, Gap, BrokerUnreachable) as told:
+                self._take(client, told)
+                at = max(at, told.end - 1) if isinstance(told, InDoubt | Gap) else at
+                continue
+            self._deliver([message])
+            at = message.offset if message is not None else at
+
+    def _leave(self, client: Client) -> None:
+        is_unknown = False
+        while True:
+            try:
+                client.unsubscribe(self._topics[0])
+            except BrokerUnreachable:
+                is_unknown = True
+                continue
+            except (NoSuchTopic, NotSubscribed):
+                if not is_unknown:  # Else an earlier try did it, and only its answer was lost.
+                    raise
+            self.note("ok", "unsubscribe", subscription=self.name, topic_id=str(self._ids[self._topics[0]]))
+            return

@@ -15,7 +15,7 @@ from random import Random
 
 from oncemq import crashpoints
 from oncemq.journal.journal import JournalSettings
-from oncemq.sim.actors import Actor, Publisher, Subscriber
+from oncemq.sim.actors import Actor, Publisher, Subscriber, Wanderer
 from oncemq.sim.checkers import check
 from oncemq.sim.history import Event, History
 from oncemq.sim.network import DELIVER, DROP, Transit, Verdict
@@ -68,21 +68,28 @@ class Plan:
     faults: int
     span_ms: int
     retain: str
+    limit: str
+    batch_max: int
+    wanderers: int
     rates: dict[str, float] = field(default_factory=dict)
 
 
 def draw_plan(random: Random) -> Plan:
     """Draw a world. Rates follow VOPR's ranges; sizes are small so that many worlds fit into a minute."""
     classes = tuple(name for name in FAULT_CLASSES if random.random() < 0.5)
+    batch_max = random.choice([4, 8, 300])
     return Plan(
         publishers=random.randrange(1, 4),
         subscribers=random.randrange(1, 4),
         topics=TOPICS[: random.randrange(1, len(TOPICS) + 1)],
-        messages=random.randrange(10, 80),
+        messages=random.randrange(10, 80) if batch_max < 100 else random.randrange(500, 2_000),
         classes=classes,
         faults=random.randrange(0, 12) if classes else 0,
         span_ms=random.randrange(500, 20_000),
         retain=random.choice(["forever", ""]),
+        limit=random.choice(["", "", "", "size:20000"]),
+        batch_max=batch_max,
+        wanderers=random.randrange(0, 2),
         rates={name: random.random() * 0.1 for name in ("loss", "repeat", "late")},
     )
 
@@ -142,22 +149,24 @@ class Swarm:
         self.world.run(self._create_topics)
         topics = list(self.plan.topics)
         for number in range(self.plan.subscribers):
-            name = f"sub{number}"
             chosen = topics if number == 0 else self.random.sample(topics, self.random.randrange(1, len(topics) + 1))
-            self.actors.append(Subscriber(self.world, self.history, name, self.scheduler.random(name), topics=chosen))
+            self.actors.append(Subscriber(*self._place(f"sub{number}"), topics=chosen, batch_max=self.plan.batch_max))
         for number in range(self.plan.publishers):
-            name = f"pub{number}"
-            random = self.scheduler.random(name)
-            count = self.plan.messages
-            self.actors.append(Publisher(self.world, self.history, name, random, topics=topics, count=count))
+            place, count = self._place(f"pub{number}"), self.plan.messages
+            self.actors.append(Publisher(*place, topics=topics, count=count, batch_max=self.plan.batch_max))
+        for number in range(self.plan.wanderers):
+            self.actors.append(Wanderer(*self._place(f"wan{number}"), rounds=6, batch_max=self.plan.batch_max))
         for actor in self.actors:
             self._give_life(actor)
         self.world.network.rule = self._rule
 
+    def _place(self, name: str) -> tuple[World, History, str, Random]:
+        return self.world, self.history, name, self.scheduler.random(name)
+
     def _create_topics(self) -> None:
         client = self.world.connect()
         for topic in self.plan.topics:
-            client.admin.create_topic(topic, retain=self.plan.retain)
+            client.admin.create_topic(topic, retain=self.plan.retain, limit=self.plan.limit)
         client.close()
 
     def _give_life(self, actor: Actor) -> None:
@@ -172,7 +181,7 @@ class Swarm:
             for message in client.read(info.topic, info.low, info.end):
                 place: Event = {"topic_id": topic_id, "offset": message.offset, "message": message.value.decode()}
                 self._note("log", **place, stream=message.source.stream.hex(), number=message.put_number)
-            self._note("end", topic_id=topic_id, low=info.low, end=info.end)
+            self._note("end", topic_id=topic_id, low=info.low, end=info.end, is_limited=bool(info.limit))
         client.close()
 
     def _note(self, operation: str, **fields: str | int | bool | None) -> None:

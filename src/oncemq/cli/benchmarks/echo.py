@@ -14,32 +14,28 @@ from __future__ import annotations
 import json
 import os
 import sys
-from pathlib import Path
 
 from oncemq.adapters.os_disk import OsDisk
 from oncemq.adapters.zmq_echo import EchoCaller, serve_echo
-from oncemq.cli.benchmarks.workplace import end_process, read_first_line, start_process
+from oncemq.cli.benchmarks.workplace import Workplace, read_first_line
 from oncemq.limits import SEGMENT_BYTES
 
 
 class Echo:
     """A running echo server and a caller of it. Requests have the sizes of a Put's frames."""
 
-    def __init__(self, directory: Path, *, group_bytes: int, reply_bytes: int, request_sizes: tuple[int, int]) -> None:
+    def __init__(self, place: Workplace, *, group_bytes: int, reply_bytes: int, request_sizes: tuple[int, int]) -> None:
         self._frames = [os.urandom(size) for size in request_sizes]
-        self._process = start_process("-m", "oncemq.cli.benchmarks.echo", str(directory), str(group_bytes), str(reply_bytes))
-        try:
-            self._caller = EchoCaller(str(read_first_line(self._process)["address"]))
-        except BaseException:
-            end_process(self._process)
-            raise
+        sizes = (str(group_bytes), str(reply_bytes))
+        process = place.start_python("-m", "oncemq.cli.benchmarks.echo", str(place.directory / "echo"), *sizes)
+        self._caller = EchoCaller(str(read_first_line(process)["address"]))
 
     def call(self) -> None:
         self._caller.call(self._frames)
 
     def close(self) -> None:
+        """End the server too; the workplace would anyway."""
         self._caller.close()
-        end_process(self._process)
 
 
 def serve(directory: str, group_bytes: int, reply_bytes: int) -> None:

@@ -71,7 +71,7 @@ def _start_echo(place: Workplace, value: bytes, group_bytes: int) -> Echo:
     request = encode(1, Put(NOBODY, NOBODY, 1_000, 1, (TOPIC,), False))
     reply = encode(1, PutDone(NOBODY, 1_000, 1, False, "", (PutOutcome(2**62, True, 1_000),)))
     sizes = (len(request), len(block.cut()))
-    echo = Echo(place.directory / "echo", group_bytes=group_bytes, reply_bytes=len(reply), request_sizes=sizes)
+    echo = Echo(place, group_bytes=group_bytes, reply_bytes=len(reply), request_sizes=sizes)
     for _ in range(WARM_UP_PUTS):
         echo.call()
     return echo

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where a benchmark runs: a temporary directory on a named disk, a broker process of its own, clients with everything on.
 
-May not: leave anything behind. Broker, clients and files go when the workplace is left, also by Ctrl-C.
+May not: leave anything behind. Processes, clients and files go when the workplace is left, also by Ctrl-C, SIGTERM or SIGHUP.
 The idea: the broker is `oncemq serve` as anybody starts it, in a session of its own, so that a Ctrl-C at the terminal reaches
 only us and we end it by its process id.
 Next: puts.py, the simplest benchmark.
@@ -20,6 +20,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import oncemq
+from oncemq.cli.signals import StopAsked
 
 TOPIC = "bench"
 VALUES_KEPT = 1_000
@@ -29,16 +30,11 @@ _MEMORY_FILE_SYSTEMS = frozenset({"tmpfs", "ramfs"})
 
 
 class BrokerProcess:
-    """A broker in a process of its own."""
+    """A broker in a process of its own, which is ready once this is made."""
 
-    def __init__(self, directory: Path) -> None:
-        where = ("--address", "tcp://127.0.0.1:*", "--json", "--log-level", "warning")
-        self._process = start_process("-m", "oncemq", "serve", str(directory), *where)
-        try:
-            first_line = read_first_line(self._process)
-        except BaseException:
-            self.kill()
-            raise
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self._process = process
+        first_line = read_first_line(process)
         self.address = str(first_line["address"])
         self.pid = int(str(first_line["pid"]))
 
@@ -50,18 +46,7 @@ class BrokerProcess:
         raise oncemq.UsageError("this system does not tell how much memory a process has")
 
     def kill(self) -> None:
-        """End it as a power cut of the process would: kill -9."""
-        self._process.kill()
-        end_process(self._process)
-
-    def stop(self) -> None:
-        end_process(self._process)
-
-
-def start_process(*arguments: str) -> subprocess.Popen[str]:
-    """Start this interpreter again, with its standard output in our hands."""
-    command = [sys.executable, *arguments]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)  # noqa: S603 - our own program
+        kill_process(self._process)
 
 
 def read_first_line(process: subprocess.Popen[str]) -> dict[str, object]:
@@ -86,6 +71,12 @@ def end_process(process: subprocess.Popen[str]) -> None:
         process.stdout.close()
 
 
+def kill_process(process: subprocess.Popen[str]) -> None:
+    """End a process as abruptly as it gets: kill -9."""
+    process.kill()
+    end_process(process)
+
+
 class Workplace:
     """A directory on the disk that is measured; use `workplace()`."""
 
@@ -100,17 +91,30 @@ class Workplace:
         """Whether a sync costs nothing here, so that figures mean little."""
         return self.file_system.split()[0] in _MEMORY_FILE_SYSTEMS
 
+    def start(self, *command: str) -> subprocess.Popen[str]:
+        """Start a process, with its standard output in our hands; it is ended at the end."""
+        with _uninterrupted():  # A process that is started and not yet known here would stay for ever.
+            process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)  # noqa: S603
+            self._stack.callback(end_process, process)
+        return process
+
+    def start_python(self, *arguments: str) -> subprocess.Popen[str]:
+        """Start this interpreter again."""
+        return self.start(sys.executable, *arguments)
+
     def start_broker(self) -> BrokerProcess:
-        """Start a broker on the one broker directory of this workplace; it is stopped at the end."""
-        broker = BrokerProcess(self.directory / "broker")
-        self._stack.callback(broker.stop)
-        return broker
+        """Start a broker on the one broker directory of this workplace."""
+        where = ("--address", "tcp://127.0.0.1:*", "--json", "--log-level", "warning")
+        return BrokerProcess(self.start_python("-m", "oncemq", "serve", str(self.directory / "broker"), *where))
 
     def connect(self, broker: BrokerProcess) -> oncemq.Client:
         """Return a new client with everything on: an id, a state directory on the same disk, outbox and slots."""
         self._clients += 1
         name = f"client-{self._clients}"
-        return self._stack.enter_context(oncemq.connect(broker.address, id=name, state=self.directory / name))
+        client = oncemq.connect(broker.address, id=name, state=self.directory / name)
+        # Not close(): after Ctrl-C a client may be in the middle of anything, and its directory goes anyway.
+        self._stack.callback(client.abandon)
+        return client
 
     def subscribe(self, broker: BrokerProcess, topics: Sequence[str] = (TOPIC,)) -> oncemq.Client:
         """Return a subscriber, so that what is put is stored."""
@@ -127,8 +131,36 @@ class Workplace:
 @contextmanager
 def workplace(directory: Path) -> Iterator[Workplace]:
     """Make a temporary directory below `directory`; leave nothing of it behind."""
-    with TemporaryDirectory(prefix="oncemq-bench-", dir=directory) as name, ExitStack() as stack:
-        yield Workplace(Path(name), stack)
+    with (
+        _interruptible() as until_the_end,
+        TemporaryDirectory(prefix="oncemq-bench-", dir=directory) as name,
+        ExitStack() as stack,
+    ):
+        try:
+            yield Workplace(Path(name), stack)
+        finally:
+            until_the_end.enter_context(StopAsked())  # A second Ctrl-C must not leave half of it behind.
+
+
+@contextmanager
+def _interruptible() -> Iterator[ExitStack]:
+    """Have whatever asks this process to end do what Ctrl-C does; the stack is left before that is over."""
+    before = {number: signal.signal(number, signal.default_int_handler) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        with ExitStack() as stack:
+            yield stack
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Put Ctrl-C off until the end of a few lines."""
+    with StopAsked() as stop:
+        yield
+    if stop.is_set:
+        raise KeyboardInterrupt
 
 
 def file_system_of(directory: Path) -> str:
