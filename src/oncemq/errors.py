@@ -200,7 +200,7 @@ class BrokerUnreachable(WorldError):
     def __init__(self, address: str, tries: int, waited_ms: int) -> None:
         self.address, self.tries, self.waited_ms = address, tries, waited_ms
         super().__init__(
-            f"no answer from a broker at {address} after {tries} tries ({waited_ms / 1000:.1f} s): "
+            f"no answer from a broker at {address} after {tries} {'try' if tries == 1 else 'tries'} ({waited_ms / 1000:.1f} s): "
             "is 'oncemq serve' running there?"
         )
 

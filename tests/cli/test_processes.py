@@ -160,12 +160,13 @@ def test_the_demo_counts_and_cleans_up(start: Start, tmp_path: Path) -> None:
     assert [path for path in tmp_path.iterdir() if path.name.startswith("oncemq-demo")] == []
 
 
-def test_an_interrupted_demo_leaves_nothing_behind(start: Start, tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_demo_leaves_nothing_behind(start: Start, tmp_path: Path, number: signal.Signals) -> None:
     program = start("demo", "--messages", "1000000", "--kills", "0", TMPDIR=str(tmp_path))
     wait_until(lambda: any(tmp_path.glob("oncemq-demo-*/publisher/facts")), "messages flow")
     directory = next(tmp_path.glob("oncemq-demo-*"))
 
-    program.signal(signal.SIGINT)
+    program.signal(number)
     ended = program.end()
 
     assert (ended.code, "Traceback" in ended.err) == (130, False)

@@ -10,6 +10,7 @@ Next: demo_stage.py for the processes, demo_roles.py for what they do.
 from __future__ import annotations
 
 import shutil
+import signal
 import tempfile
 import time
 from collections import Counter
@@ -50,6 +51,7 @@ def demo(
     output = output_of(context)
     directory = Path(tempfile.mkdtemp(prefix="oncemq-demo-"))
     is_right = False
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # Either signal ends all processes of the demo.
     try:
         is_right = _perform(output, directory, messages, kills)
     except DemoFailed as failed:
@@ -58,6 +60,7 @@ def demo(
         is_right = True  # Nothing is wrong with what is there: nobody needs it.
         raise
     finally:
+        signal.signal(signal.SIGTERM, before)
         if is_right:
             shutil.rmtree(directory)
         else:

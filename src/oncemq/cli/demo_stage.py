@@ -99,12 +99,20 @@ class Stage:
         self.directory = directory
         self.address = "tcp://127.0.0.1:*"
         self._actors: list[Actor] = []
-        self.broker = self._open_broker()
+        self.broker: Actor  # Set by __enter__, so that whatever interrupts its start ends it as well.
 
     def __enter__(self) -> Self:
+        try:
+            self.broker = self._open_broker()
+        except BaseException:
+            self._close()
+            raise
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._close()
+
+    def _close(self) -> None:
         for actor in self._actors:
             actor.close()
 

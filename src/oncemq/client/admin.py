@@ -13,8 +13,8 @@ from typing import TypeVar
 from oncemq.client.session import Session
 from oncemq.core import packets as p
 from oncemq.core.packets import Packet
-from oncemq.errors import invariant
-from oncemq.model.names import check_topic
+from oncemq.errors import InvalidName, invariant
+from oncemq.model.names import check_topic, is_client_on_the_wire
 from oncemq.model.retention import retention_text
 
 Answer = TypeVar("Answer", bound=Packet)
@@ -56,6 +56,8 @@ class Admin:
     def forget_client(self, client: str) -> None:
         """Make the broker forget a client with its subscriptions and its put streams."""
         self._session.ensure()
+        if not is_client_on_the_wire(client):
+            raise InvalidName("client id", client)
         self._carry_out(p.ForgetClient(self._session.id, self._next_command(), client), p.CommandDone)
 
     def stats(self) -> p.StatsDone:

@@ -56,8 +56,9 @@ def connect(
             raise UsageError("a state directory needs an id: connect(..., id='billing', state=...)")
         kept = NoState(EPHEMERAL_PREFIX + entropy.id16().hex())
     else:
-        directory = Path(state) if state is not None else state_directory(address, check_client(id))
-        kept = DirectoryState(OsDisk(directory), str(directory), check_client(id), session_id)
+        name = check_client(id)
+        directory = Path(state) if state is not None else state_directory(address, name)
+        kept = DirectoryState(OsDisk(directory), str(directory), name, session_id)
     return _assemble(kept, address, session_id, in_doubt=in_doubt, takeover=takeover, offline=offline)
 
 

@@ -15,15 +15,15 @@ from dataclasses import dataclass
 from oncemq.client.reader import read_range, source_of
 from oncemq.client.session import Session
 from oncemq.client.state import Place
-from oncemq.core.packets import Ack, Blocks, Get, Part, Refused, SubscriptionInfo, Welcome
+from oncemq.core.packets import Ack, Blocks, Get, ListTopics, Part, Refused, SubscriptionInfo, Topics, Welcome
 from oncemq.core.subscriber import Span, Subscriber
 from oncemq.core.topics import LOCAL, UNDECIDED
 from oncemq.crashpoints import reach
-from oncemq.errors import Gap, NotSubscribed, OnceMQError, UsageError
+from oncemq.errors import Diverged, Gap, NotSubscribed, OnceMQError, UsageError
 from oncemq.journal.codec import BadRecord, Delivered, decode_delivery
 from oncemq.limits import GET_BYTES, GET_PARK_MS, REQUEST_TIMEOUT_MS, REQUEST_TRIES
 from oncemq.model.message import Message
-from oncemq.model.refusals import TEXTS, Code
+from oncemq.model.refusals import TEXTS, Code, to_error
 
 IN_DOUBT_CHOICES = ("raise", "repeat", "skip")
 
@@ -94,8 +94,14 @@ class Gets:
         self._session.ensure()
         held = self.held.get(topic)
         if held is None:
-            raise NotSubscribed(Code.NOT_SUBSCRIBED, TEXTS[Code.NOT_SUBSCRIBED])
+            raise self._why_not(topic)
         return held
+
+    def _why_not(self, topic: str) -> OnceMQError:
+        """Not subscribed, or is there no such topic at all? Only the broker knows."""
+        reply = self._session.exchange(ListTopics(topic))
+        code = Code.NOT_SUBSCRIBED if isinstance(reply, Topics) and reply.topics else Code.NO_SUCH_TOPIC
+        return to_error(code, TEXTS[code])
 
     # --- handing out -----------------------------------------------------------------------------------
 
@@ -290,7 +296,10 @@ class Gets:
         if request != self._request:
             return False
         self._request = 0
-        self._problem = self._session.to_error(packet)
+        if packet.code == Code.BEYOND_END:
+            self._problem = Diverged("it ends before the place this client has come to", packet.expected)
+        elif packet.code != Code.STOPPING:  # A broker that stops cleanly is no worse than one that dies: ask its successor.
+            self._problem = self._session.to_error(packet)
         return True
 
     # --- finishing -------------------------------------------------------------------------------------

@@ -84,7 +84,8 @@ class Puts:
         while self._session.receive(0):
             pass
         if self.publisher.is_window_full and self._away_ms is None:
-            self._pump(lambda: not self.publisher.is_window_full)
+            settled = self.publisher.settled  # A renewed connection empties the window too, but that is no answer.
+            self._pump(lambda: self.publisher.settled != settled and not self.publisher.is_window_full)
         elif self._away_ms is not None and self._session.clock.now().ticks_ms - self._away_ms >= BACKOFF_MS_MAX:
             self._away_ms = self._session.clock.now().ticks_ms
             self._session.restart(0)
@@ -173,7 +174,8 @@ class Puts:
         started_ms = session.clock.now().ticks_ms
         tries, settled = 0, self.publisher.settled
         while not is_done():
-            session.ensure()
+            waited_ms = session.clock.now().ticks_ms - started_ms
+            session.ensure(None if timeout_ms is None else max(0, timeout_ms - waited_ms))
             self._send()
             waited_ms = session.clock.now().ticks_ms - started_ms
             if timeout_ms is not None and waited_ms >= timeout_ms:

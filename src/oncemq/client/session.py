@@ -54,14 +54,14 @@ class Session:
 
     # --- opening ---------------------------------------------------------------------------------------
 
-    def ensure(self) -> None:
-        """Have a session at the broker; raise what ended it if it ended."""
+    def ensure(self, timeout_ms: int | None = None) -> None:
+        """Have a session at the broker, within that time; raise what ended it if it ended."""
         if self._failure is not None:
             raise self._failure
         if self.welcome is None:
-            self._open()
+            self._open(timeout_ms)
 
-    def _open(self) -> None:
+    def _open(self, timeout_ms: int | None) -> None:
         """Write the session down, synced, then say Hello. A Welcome is written down before anything else happens."""
         state = self.state
         if state.identity.diverged and not self._takeover:
@@ -73,7 +73,7 @@ class Session:
             state.save(trying(state.identity, self.id))
             self._is_tried = True
         packet = hello(state.identity, self.id, self.pending(), ephemeral=not state.is_durable, takeover=self._takeover)
-        reply = self.exchange(packet)
+        reply = self.exchange(packet, timeout_ms)
         if not isinstance(reply, Welcome):
             raise Diverged(f"the broker answered {type(reply).__name__} to Hello")
         if state.identity.log and reply.log_id.hex() != state.identity.log and not self._takeover:
@@ -105,16 +105,21 @@ class Session:
             raise Diverged(f"the broker answered {type(reply).__name__} to Read")
         return reply, self._body
 
-    def exchange(self, packet: Packet) -> Packet:
-        """Send, wait, send again on a fresh connection; raise BrokerUnreachable in the end."""
+    def exchange(self, packet: Packet, timeout_ms: int | None = None) -> Packet:
+        """Send, wait, send again on a fresh connection; raise BrokerUnreachable in the end, or when the time is over."""
         started_ms = self.clock.now().ticks_ms
         for attempt in range(REQUEST_TRIES):
             if attempt:
                 self.restart(attempt)
-            reply = self._attempt(packet, REQUEST_TIMEOUT_MS << attempt)
+            patience_ms = REQUEST_TIMEOUT_MS << attempt
+            if timeout_ms is not None:
+                patience_ms = min(patience_ms, max(0, timeout_ms - (self.clock.now().ticks_ms - started_ms)))
+            reply = self._attempt(packet, patience_ms)
             if reply is not None:
                 return reply
-        raise self.unreachable(started_ms)
+            if patience_ms < REQUEST_TIMEOUT_MS << attempt:
+                break
+        raise self.unreachable(started_ms, attempt + 1)
 
     def try_once(self, packet: Packet) -> Packet | None:
         """Send and wait once: for words that may go unheard."""
@@ -143,8 +148,8 @@ class Session:
         self.on_reset()
         self.clock.pause(min(BACKOFF_MS << attempt, BACKOFF_MS_MAX))
 
-    def unreachable(self, started_ms: int) -> BrokerUnreachable:
-        return BrokerUnreachable(self.address, REQUEST_TRIES, self.clock.now().ticks_ms - started_ms)
+    def unreachable(self, started_ms: int, tries: int = REQUEST_TRIES) -> BrokerUnreachable:
+        return BrokerUnreachable(self.address, tries, self.clock.now().ticks_ms - started_ms)
 
     # --- packets ---------------------------------------------------------------------------------------
 
@@ -199,8 +204,6 @@ class Session:
                 return StateLost(self.state.identity.client)
             case Code.DIVERGED:
                 return Diverged(packet.text, packet.expected or None)
-            case Code.BEYOND_END:
-                return Diverged("it ends before the place this client has come to", packet.expected)
             case Code.FENCED:
                 self._failure = Fenced(packet.code, packet.text)
                 return self._failure

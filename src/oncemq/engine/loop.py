@@ -25,6 +25,7 @@ from oncemq.errors import DiskFull, MalformedPacket
 from oncemq.journal.journal import Journal, JournalSettings
 from oncemq.journal.reading import DamagedRead
 from oncemq.limits import DRAIN_BYTES_MAX, DRAIN_PACKETS_MAX, RECORD_ROOM_BYTES
+from oncemq.model.names import EPHEMERAL_PREFIX
 from oncemq.model.refusals import Code
 from oncemq.ports import Clock, Disk, Entropy, Frames, Instant, Network
 from oncemq.wire.codec import decode_from_client, encode, request_of
@@ -189,7 +190,7 @@ class BrokerLoop:
         for record in effects.records:
             self.machine.apply(record)
             if isinstance(record, _TOLD):
-                log.info("%s", describe(record))
+                log.log(_level(record), "%s", describe(record))
         self._records.extend(effects.records)
         self._speech.extend(effects.speech)
 
@@ -261,6 +262,12 @@ def _mark_damaged(part: Part, damage: DamagedRead) -> Part:
     if part.topic_id != damage.topic_id:
         return part
     return Part(part.topic_id, part.offset, part.low, part.end, damage.first, damage.end)
+
+
+def _level(record: records.Record) -> int:
+    """Clients without an id come and go with every command: not worth a line for people."""
+    is_passing = isinstance(record, records.SessionOpened | records.ClientForgotten) and record.client.startswith(EPHEMERAL_PREFIX)
+    return logging.DEBUG if is_passing else logging.INFO
 
 
 def describe(record: records.Record) -> str:

@@ -178,6 +178,14 @@ def _passed_over(event: Event, key: tuple[str, str], expected: dict[tuple[str, s
     expected[key] = max(end, expected.get(key, 0))
 
 
+def retention_law(events: list[Event]) -> Iterator[str]:
+    """S16: only a limit takes what a subscription still needs; without one there is nothing to be told."""
+    limited = {str(event["topic_id"]) for event in _of(events, "end", "ok") if event["is_limited"]}
+    for event in _of(events, "gap", "ok"):
+        if str(event["topic_id"]) not in limited:
+            yield f"{event['subscription']} lost [{event['first']}, {event['end']}) of {event['topic_id']}, which has no limit"
+
+
 def in_doubt_bound(events: list[Event]) -> Iterator[str]:
     """S23: what is in doubt was handed out, or reserved before an operating-system crash; never more than that allows."""
     for event in _of(events, "in_doubt", "ok"):
@@ -214,6 +222,7 @@ JUDGES: dict[str, Callable[[list[Event]], Iterator[str]]] = {
     "two-answers": two_answers,
     "real-time-order": real_time_order,
     "deliveries": deliveries,
+    "retention-law": retention_law,
     "in-doubt-bound": in_doubt_bound,
     "fencing": fencing,
     "storage-error": storage_error,
