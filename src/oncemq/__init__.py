@@ -17,6 +17,7 @@ from oncemq.client.client import Client
 from oncemq.client.connect import connect
 from oncemq.errors import (
     AlreadySubscribed,
+    BrokerFull,
     BrokerUnreachable,
     ClientClosed,
     ConflictingPut,
@@ -54,6 +55,7 @@ __version__ = VERSION
 __all__ = [
     "AlreadySubscribed",
     "Broker",
+    "BrokerFull",
     "BrokerUnreachable",
     "Client",
     "ClientClosed",

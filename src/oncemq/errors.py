@@ -7,7 +7,8 @@
     ├── Told                       the six named ways to be told (nothing disappears silently)
     │   ├── Gap, Damaged, Diverged, StateLost, InDoubt, PutPending
     ├── Refused                    the broker said no, with a code (model/refusals.py has them all)
-    │   ├── NoSuchTopic, NotSubscribed, AlreadySubscribed, NoSubscribers, WrongAuthority, Fenced, ConflictingPut
+    │   ├── NoSuchTopic, NotSubscribed, AlreadySubscribed, NoSubscribers, WrongAuthority, Fenced,
+    │   ├── ConflictingPut, BrokerFull
     ├── WorldError                 network, disk
     │   ├── BrokerUnreachable, DirectoryLocked, DirectoryUnusable, DirectoryTooNew, JournalDamaged, SyncFailed, DiskFull
     └── MalformedPacket            bytes that are not a packet (raised by wire/, turned into a refusal by the engine)
@@ -183,6 +184,10 @@ class WrongAuthority(Refused):
 
 class Fenced(Refused):
     """A newer session of this client id took over. This process is out for good."""
+
+
+class BrokerFull(Refused):
+    """The broker's disk is full. Nothing was done; the same call works once there is space."""
 
 
 class ConflictingPut(Refused):

@@ -41,5 +41,12 @@ def connect(broker: oncemq.Broker, tmp_path: Path) -> Iterator[Connect]:
 
 
 @pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clients that wait for an answer a twentieth of the usual time; tests/real/ has the usual one."""
+    for room in ("session", "puts", "gets"):
+        monkeypatch.setattr(f"oncemq.client.{room}.REQUEST_TIMEOUT_MS", 50)
+
+
+@pytest.fixture
 def client(connect: Connect) -> oncemq.Client:
     return connect("one")

@@ -251,11 +251,14 @@ def test_a_get_without_a_message_returns_none_in_time(client: oncemq.Client, top
     assert get_value(client, topic) == b"x"
 
 
-def test_a_get_waits_for_a_message_that_comes_later(client: oncemq.Client, connect: Connect, topic: str) -> None:
-    """Longer than the broker parks a Get: asking again is not noticed."""
+def test_a_get_waits_for_a_message_that_comes_later(
+    client: oncemq.Client, connect: Connect, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Longer than one Get is parked at the broker: asking again is not noticed."""
+    monkeypatch.setattr("oncemq.client.gets.GET_PARK_MS", 20)
     client.subscribe(topic)
     other = connect("other")
-    assert client.get(topic, timeout=2.5) is None
+    assert client.get(topic, timeout=0.15) is None
     other.put(topic, b"late")
     assert get_value(client, topic) == b"late"
 
@@ -301,13 +304,17 @@ def test_get_many_hands_out_at_most_what_was_asked_for(client: oncemq.Client, to
 
 
 def test_without_a_subscription_there_is_nothing_to_get(client: oncemq.Client, topic: str) -> None:
-    """D0.4: told as such, for one topic and for all."""
-    for call in (
+    """D0.4: "no such topic" is one answer, "not subscribed" another."""
+    calls = (
         lambda: client.get(topic, timeout=0),
-        lambda: client.get(timeout=0),
         lambda: client.get_many(topic, timeout=0),
         lambda: client.ack(topic),
-    ):
+    )
+    for call in calls:
+        with pytest.raises(oncemq.NoSuchTopic):
+            call()
+    client.admin.create_topic(topic)
+    for call in (*calls, lambda: client.get(timeout=0)):
         with pytest.raises(oncemq.NotSubscribed, match="subscribe first"):
             call()
 

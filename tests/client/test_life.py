@@ -160,11 +160,12 @@ def test_a_state_directory_needs_an_id(tmp_path: Path) -> None:
 # --- addresses ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("impatient")
 def test_an_unreachable_broker_is_told_with_its_address_and_what_to_do(tmp_path: Path) -> None:
     """D0.10: three tries with growing patience, then a clear error; nothing of this process stays locked."""
     with pytest.raises(oncemq.BrokerUnreachable) as caught:
         oncemq.connect(NOWHERE, id="me", state=tmp_path / "state")
-    assert str(caught.value).startswith(f"no answer from a broker at {NOWHERE} after 3 tries (7.")
+    assert str(caught.value).startswith(f"no answer from a broker at {NOWHERE} after 3 tries (")
     assert "is 'oncemq serve' running there?" in str(caught.value)
     oncemq.connect(NOWHERE, id="me", state=tmp_path / "state", offline=True).close()
 
@@ -229,6 +230,7 @@ def test_a_client_works_offline_and_everything_is_sent_when_the_broker_comes(tmp
         writer.close()
 
 
+@pytest.mark.usefixtures("impatient")
 def test_putting_without_waiting_does_not_wait_for_a_broker_that_went_away(tmp_path: Path) -> None:
     """D4.1: once it is known to be away, blocks only pile up in the outbox; when it is back they leave."""
     broker = oncemq.Broker(tmp_path / "broker")

@@ -27,6 +27,7 @@ from oncemq.cli import (
     put,
     serve,
     shutdown,
+    sim,
     stats,
     subscribe,
     subscriptions,
@@ -84,6 +85,7 @@ app.command("inspect", rich_help_panel=BROKER)(inspect.inspect)
 app.command("verify", rich_help_panel=BROKER)(verify.verify)
 app.command("backup", rich_help_panel=BROKER)(backup.backup)
 app.command("demo", rich_help_panel=PROOF)(demo.demo)
+app.command("sim", rich_help_panel=PROOF)(sim.sim)
 
 if importlib.util.find_spec("oncemq.cli.bench") is not None:
     app.add_typer(importlib.import_module("oncemq.cli.bench").app, name="bench", rich_help_panel=PROOF)
@@ -109,7 +111,7 @@ def run(arguments: Sequence[str]) -> int:
         return _on_usage(problem, output, arguments)
     except OnceMQError as error:
         return output.problem(error)
-    except typer.Abort:
+    except (typer.Abort, KeyboardInterrupt):
         return Exit.INTERRUPTED
     return ended if isinstance(ended, int) else Exit.OK
 

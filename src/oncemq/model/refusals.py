@@ -94,6 +94,7 @@ _CLASSES: dict[Code, type[errors.Refused]] = {
     Code.NO_SUBSCRIBERS: errors.NoSubscribers,
     Code.WRONG_AUTHORITY: errors.WrongAuthority,
     Code.FENCED: errors.Fenced,
+    Code.DISK_FULL: errors.BrokerFull,
     Code.CONFLICTING_PUT: errors.ConflictingPut,
 }
 

@@ -14,18 +14,23 @@ from random import Random
 from typing import Any, Protocol
 
 from oncemq.client.client import Client
-from oncemq.errors import BrokerUnreachable, Gap, InDoubt, NoSuchTopic, NotSubscribed, PutPending, Refused
+from oncemq.errors import BrokerFull, BrokerUnreachable, Fenced, Gap, InDoubt, NoSuchTopic, NotSubscribed, OnceMQError, PutPending
 from oncemq.limits import RESERVE_AHEAD_MESSAGES
 from oncemq.model.message import Message
 from oncemq.sim.history import Event, History
 from oncemq.sim.scheduler import Process
 from oncemq.sim.world import World
 
+AWAY = (BrokerUnreachable, BrokerFull)
+"""What an application waits out."""
+
+
 class Actor(Protocol):
     """Somebody with many lives."""
 
     name: str
     life: int
+    lives: dict[Process, int]
     is_done: bool
     had_os_crash: bool
     process: Process | None
@@ -44,23 +49,27 @@ class Base:
         self.batch_max = batch_max
         """Messages it asks for, or puts, at once."""
         self.life = 0
+        self.lives: dict[Process, int] = {}
+        """Which life a process is: after a takeover two of them run at once."""
         self.is_done = False
         self.had_os_crash = False
+        self.takeover = False
         self.process: Process | None = None
 
     def note(self, kind: str, operation: str, **fields: str | int | bool | None) -> None:
-        self.history.add(self.world.scheduler.time_us, self.name, self.life, kind, operation, **fields)
+        running = self.world.scheduler.running
+        life = self.lives.get(running, self.life) if running is not None else self.life
+        self.history.add(self.world.scheduler.time_us, self.name, life, kind, operation, **fields)
 
     def connect(self) -> Client:
         """Connect, however often it takes."""
         while True:
             try:
-                client = self.world.connect(self.name)
-            except (BrokerUnreachable, Refused) as problem:
-                if isinstance(problem, Refused) and problem.code != "disk_full":
-                    raise
+                client = self.world.connect(self.name, takeover=self.takeover)
+            except AWAY:
                 self.world.clock.pause(self.random.randrange(50, 500))
             else:
+                self.takeover = False
                 self.note("ok", "welcome")
                 return client
 
@@ -73,17 +82,23 @@ class Publisher(Base):
         self._topics = topics
         self._count = count
         self._next = 0
+        self.life_taken_over = False
+        """Once is enough: of two successors that both take over, either may be the last to be heard."""
         self.may_begin = False
         """Set once every topic has a subscriber: until then a put is rightly not stored."""
 
     def live(self) -> None:
-        client = self.connect()
+        """Put until all is put. A newer process of this id may take over meanwhile: then that one goes on."""
+        with suppress(Fenced):
+            self._publish(self.connect())
+
+    def _publish(self, client: Client) -> None:
         while not self.may_begin:
             self.world.clock.pause(10)
         while self._next < self._count:
             try:
                 self._act(client)
-            except BrokerUnreachable:
+            except AWAY:
                 self.world.clock.pause(200)
         while client.pending:
             try:
@@ -183,12 +198,12 @@ class Subscriber(Base):
         while not (self.may_end and self._is_drained(client)):
             try:
                 self._act(client)
-            except (InDoubt, Gap, BrokerUnreachable) as told:
+            except (InDoubt, Gap, *AWAY) as told:
                 self._take(client, told)
         client.close()
         self.is_done = True
 
-    def _take(self, client: Client, told: InDoubt | Gap | BrokerUnreachable) -> None:
+    def _take(self, client: Client, told: OnceMQError) -> None:
         """Do what an application does when a get tells it something instead of a message."""
         match told:
             case InDoubt():
@@ -202,7 +217,7 @@ class Subscriber(Base):
         while True:
             try:
                 info = client.subscribe(topic, start)
-            except BrokerUnreachable:
+            except AWAY:
                 continue
             self._ids[topic] = info.topic_id
             self.note("ok", "subscribe", subscription=self.name, topic_id=str(info.topic_id), start=info.start)
@@ -227,7 +242,7 @@ class Subscriber(Base):
     def _try_to_settle(self, client: Client, doubt: InDoubt) -> None:
         try:
             self._settle(client, doubt)
-        except BrokerUnreachable:
+        except AWAY:
             self.world.clock.pause(200)  # The next get tells it again.
 
     def _settle(self, client: Client, doubt: InDoubt) -> None:
@@ -248,7 +263,7 @@ class Subscriber(Base):
             if any(self._has_more(client, topic) for topic in self._topics):
                 return False
             ends = {info.topic_id: info.end for info in client.topics()}
-        except (BrokerUnreachable, InDoubt, Gap) as told:
+        except (InDoubt, Gap, *AWAY) as told:
             self._take(client, told)
             return False
         for topic in self._topics:
@@ -311,7 +326,7 @@ class Wanderer(Subscriber):
         while at < last:
             try:
                 message = client.get(self._topics[0], timeout=0.2)
-            except (InDoubt, Gap, BrokerUnreachable) as told:
+            except (InDoubt, Gap, *AWAY) as told:
                 self._take(client, told)
                 at = max(at, told.end - 1) if isinstance(told, InDoubt | Gap) else at
                 continue
@@ -323,7 +338,7 @@ class Wanderer(Subscriber):
         while True:
             try:
                 client.unsubscribe(self._topics[0])
-            except BrokerUnreachable:
+            except AWAY:
                 is_unknown = True
                 continue
             except (NoSuchTopic, NotSubscribed):

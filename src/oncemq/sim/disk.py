@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from random import Random
 from typing import NamedTuple
 
@@ -261,6 +261,8 @@ class SimDisk:
         self._is_locked = False
         self._sync_error = 0
         self._write_error = 0
+        self.before_sync: Callable[[], None] = lambda: None
+        """Called before a sync takes effect: a world lets time pass here, and processes may die in it."""
 
     def __str__(self) -> str:
         return "sim-disk"
@@ -353,6 +355,7 @@ class SimDisk:
         inode.change(_Write(position, content))
 
     def sync(self, inode: _Inode) -> None:
+        self.before_sync()
         self.syncs += 1
         if self._sync_error:
             number, self._sync_error = self._sync_error, 0

@@ -14,12 +14,14 @@ from functools import partial
 from random import Random
 
 from oncemq import crashpoints
+from oncemq.errors import DiskFull, SyncFailed
 from oncemq.journal.journal import JournalSettings
 from oncemq.sim.actors import Actor, Publisher, Subscriber, Wanderer
 from oncemq.sim.checkers import check
+from oncemq.sim.disk import SimDisk
 from oncemq.sim.history import Event, History
 from oncemq.sim.network import DELIVER, DROP, Transit, Verdict
-from oncemq.sim.scheduler import Killed
+from oncemq.sim.scheduler import Killed, Process
 from oncemq.sim.world import World
 
 TOPICS = ("orders", "payments", "events")
@@ -35,6 +37,7 @@ FAULT_CLASSES = (
     "late",
     "partition",
     "crash_point",
+    "takeover",
     "disk_full",
     "clock_jump",
 )
@@ -71,6 +74,7 @@ class Plan:
     limit: str
     batch_max: int
     wanderers: int
+    sync_us_max: int
     rates: dict[str, float] = field(default_factory=dict)
 
 
@@ -90,6 +94,7 @@ def draw_plan(random: Random) -> Plan:
         limit=random.choice(["", "", "", "size:20000"]),
         batch_max=batch_max,
         wanderers=random.randrange(0, 2),
+        sync_us_max=random.choice([0, 300, 5_000]),
         rates={name: random.random() * 0.1 for name in ("loss", "repeat", "late")},
     )
 
@@ -112,6 +117,8 @@ class Swarm:
         self._is_healed = False
         self._is_cut_off = False
         self._crash_in = 0
+        self._disks: dict[Process, SimDisk] = {}
+        """Whose directory is where: after a takeover two processes of one name have one each."""
 
     # --- phases --------------------------------------------------------------------------------------
 
@@ -159,6 +166,7 @@ class Swarm:
         for actor in self.actors:
             self._give_life(actor)
         self.world.network.rule = self._rule
+        self.world.sync_us_max = self.plan.sync_us_max
 
     def _place(self, name: str) -> tuple[World, History, str, Random]:
         return self.world, self.history, name, self.scheduler.random(name)
@@ -172,6 +180,8 @@ class Swarm:
     def _give_life(self, actor: Actor) -> None:
         actor.life += 1
         actor.process = self.world.spawn(actor.name, actor.live)
+        actor.lives[actor.process] = actor.life
+        self._disks[actor.process] = self.world.client_disk(actor.name)
 
     def _read_logs(self) -> None:
         """Read every topic from its low to its end, as the last word on what is stored."""
@@ -211,8 +221,11 @@ class Swarm:
             process = actor.process
             if process is not None and not process.is_running and not actor.is_done:
                 self._raise_if_wrong(actor)
+                self.world.client_disk(actor.name).kill()  # However it ended, its lock is gone with it.
                 self._give_life(actor)
         if not self.world.is_broker_running:
+            if self.world.broker_error is not None and not isinstance(self.world.broker_error, SyncFailed | DiskFull):
+                raise self.world.broker_error
             self._start_broker()
         if not all(actor.is_done for actor in self.actors):
             self.scheduler.after(self.random.randrange(20_000, 400_000), self._watch)
@@ -252,6 +265,8 @@ class Swarm:
                 self.scheduler.after(self.random.randrange(5_000_000), self._end_partition)
             case "crash_point":
                 self._crash_in = self.random.randrange(1, 60)
+            case "takeover":
+                self._take_over()
             case "disk_full":
                 self._fill_disk()
             case "clock_jump":
@@ -275,6 +290,18 @@ class Swarm:
         actor.had_os_crash = actor.had_os_crash or power_cut
         if power_cut:
             disk.power_cut()
+
+    def _take_over(self) -> None:
+        """Start a publisher again on a copy of its directory, while the old process goes on until it is fenced."""
+        actor = self.random.choice([actor for actor in self.actors if isinstance(actor, Publisher)])
+        if actor.is_done or actor.life_taken_over or actor.process is None or not actor.process.is_running:
+            return
+        actor.life_taken_over = True
+        self._note("taken_over", name=actor.name)
+        copy = self.world.client_disk(actor.name).copy()
+        self.world.adopt_disk(actor.name, copy)
+        actor.takeover = True
+        self._give_life(actor)
 
     def _end_partition(self) -> None:
         self._is_cut_off = False
@@ -311,20 +338,24 @@ class Swarm:
 
     def _at_crash_point(self, name: str) -> None:
         """Every so many crash points one is deadly, to whoever reaches it."""
-        if not self._crash_in or self.scheduler.running is None:
+        if not self._crash_in or self.scheduler.running is None or self.scheduler.running.name == "script":
             return
         self._crash_in -= 1
         if self._crash_in:
             return
-        process = self.scheduler.running
-        self._note("crash", name=process.name, point=name)
+        process, power_cut = self.scheduler.running, self.random.random() < 0.5
+        self._note("crash", name=process.name, point=name, power_cut=power_cut)
         self.crashes += 1
         process.is_killed = True
+        disk = self._disks.get(process, self.world.disk)
+        disk.kill()
         if process.name == "broker":
-            self.world.disk.kill()
             self.world.network.go_down()
-        elif process.name != "script":
-            self.world.client_disk(process.name).kill()
+        for actor in self.actors:
+            if actor.name == process.name:
+                actor.had_os_crash = actor.had_os_crash or power_cut
+        if power_cut:
+            disk.power_cut()
         raise Killed()
 
 

@@ -39,6 +39,10 @@ class World:
         self.entropy = SimEntropy(self.scheduler.random("entropy"))
         self.network = SimNetwork(self.scheduler)
         self.disk = SimDisk(seed)
+        self.sync_us_max = 0
+        """How long a sync may take. Time passes in it, and whoever syncs may die meanwhile."""
+        self._syncing = self.scheduler.random("sync")
+        self.disk.before_sync = self._sync_takes_time
         self.disks: dict[str, SimDisk] = {}
         self.loop: BrokerLoop | None = None
         self._settings = BrokerSettings(settings, retain, limit, "sim")
@@ -105,7 +109,18 @@ class World:
     # --- clients -------------------------------------------------------------------------------------
 
     def client_disk(self, client: str) -> SimDisk:
-        return self.disks.setdefault(client, SimDisk(self.scheduler.seed))
+        if client not in self.disks:
+            self.adopt_disk(client, SimDisk(self.scheduler.seed))
+        return self.disks[client]
+
+    def adopt_disk(self, client: str, disk: SimDisk) -> None:
+        """Give a client another disk: a new one, or a copy of somebody's."""
+        disk.before_sync = self._sync_takes_time
+        self.disks[client] = disk
+
+    def _sync_takes_time(self) -> None:
+        if self.sync_us_max and self.scheduler.running is not None:
+            self.scheduler.running.wait(self._syncing.randrange(self.sync_us_max))
 
     def connect(
         self,

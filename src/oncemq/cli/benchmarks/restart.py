@@ -34,7 +34,7 @@ GIGABYTE = 1_000_000_000
 _PUT_BLOCKS = 50
 """Blocks of one put_many while filling, so that the progress bar moves."""
 _ROUND_STEPS = 400
-"""A round takes about as long as filling so many blocks. measured: bench restart."""
+"""A round takes about as long as filling so many blocks. guess, for the progress bar only."""
 _LOAD_SECONDS = 0.3
 _IMPORTS = "import oncemq.cli.main, oncemq.client.broker"
 """What `oncemq serve` imports until it opens its directory."""

@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`oncemq sim`: run seeded worlds with faults, judge each, and check that two processes agree on every trace.
+
+May not: judge. Verdicts come from sim/checkers.py, traces from sim/swarm.py.
+The idea: two workers with different PYTHONHASHSEEDs run the same seeds; whatever they disagree on is not deterministic, and a failure
+by itself. A seed that fails is named with the one line that replays it.
+Next: sim/worker.py for a worker, sim/bugs.py for `--bugs`.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated
+
+import msgspec
+import typer
+
+from oncemq.cli.exits import Exit
+from oncemq.cli.options import Json
+from oncemq.cli.output import Output, output_of
+
+if TYPE_CHECKING:
+    from oncemq.sim.swarm import Outcome
+
+Seeds = Annotated[int, typer.Option("--seeds", min=1, metavar="N", help="How many seeds to run.")]
+First = Annotated[int, typer.Option("--first", min=0, metavar="SEED", help="The first seed.")]
+Seed = Annotated[int | None, typer.Option("--seed", min=0, metavar="SEED", help="Replay this one seed, and print its history.")]
+Bugs = Annotated[bool, typer.Option("--bugs", help="Plant each known bug in the product, and run seeds until it is caught.")]
+
+
+def sim(
+    context: typer.Context, seeds: Seeds = 100, first: First = 0, seed: Seed = None, bugs: Bugs = False, _json: Json = False
+) -> int:
+    """Run the broker and its clients in simulated worlds that go wrong, and judge what they did.
+
+    oncemq sim --seeds 500
+
+    oncemq sim --seed 81 > history.jsonl
+
+    oncemq sim --bugs
+    """
+    output = output_of(context)
+    if seed is not None:
+        return _replay(output, seed)
+    return _hunt(output) if bugs else _run(output, first, first + seeds)
+
+
+def _replay(output: Output, seed: int) -> int:
+    """One seed again, with its whole history: what happened is on stdout, the verdict on stderr."""
+    from oncemq.sim.swarm import Swarm
+
+    swarm = Swarm(seed)
+    outcome = swarm.run()
+    for line in swarm.history.lines():
+        output.line(line.decode())
+    for law, witnesses in outcome.violations.items():
+        output.failure(law, "; ".join(witnesses[:5]))
+    return Exit.FAILED if outcome.violations else Exit.OK
+
+
+# --- many seeds -------------------------------------------------------------------------------------
+
+
+def _run(output: Output, first: int, end: int) -> int:
+    started = time.monotonic()
+    totals = dict.fromkeys(("seeds", "messages", "faults", "crashes", "packets", "violations", "replay_mismatches"), 0)
+    for one, other in _watched(output, _twins(first, end), end - first):
+        totals["seeds"] += 1
+        for name in ("messages", "faults", "crashes", "packets"):
+            totals[name] += getattr(one, name)
+        totals["violations"] += bool(one.violations)
+        totals["replay_mismatches"] += one.digest != other.digest
+        _tell(output, one, other)
+    seconds = time.monotonic() - started
+    # Both workers run every seed, each on a core of its own: this is the rate of one core.
+    row = totals | {"seconds": round(seconds, 1), "messages_per_second": round(totals["messages"] / seconds)}
+    output.card(row)
+    return Exit.FAILED if totals["violations"] or totals["replay_mismatches"] else Exit.OK
+
+
+def _tell(output: Output, one: Outcome, other: Outcome) -> None:
+    for law, witnesses in one.violations.items():
+        output.failure(law, f"{witnesses[0]}  (replay: oncemq sim --seed {one.seed})")
+    if one.digest != other.digest:
+        output.failure("replay_mismatch", f"two runs of seed {one.seed} differ (replay: oncemq sim --seed {one.seed})")
+
+
+def _twins(first: int, end: int) -> Iterator[tuple[Outcome, Outcome]]:
+    """Run the seeds in two processes at once, and yield what each says of each seed."""
+    from oncemq.sim.swarm import Outcome
+
+    workers = [_worker(first, end, hash_seed) for hash_seed in ("1", "2")]
+    decode = msgspec.json.Decoder(Outcome).decode
+    try:
+        for _ in range(first, end):
+            one, other = (worker.stdout.readline() if worker.stdout else b"" for worker in workers)
+            yield decode(one), decode(other)
+    finally:
+        for worker in workers:
+            worker.kill()
+            worker.communicate()
+
+
+def _worker(first: int, end: int, hash_seed: str) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "oncemq.sim.worker", str(first), str(end)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, env=os.environ | {"PYTHONHASHSEED": hash_seed})
+
+
+def _watched(output: Output, outcomes: Iterator[tuple[Outcome, Outcome]], total: int) -> Iterator[tuple[Outcome, Outcome]]:
+    if not output.has_watcher:
+        yield from outcomes
+        return
+    from rich.progress import track
+
+    yield from track(outcomes, "simulating", total=total, console=output.console(stderr=True), transient=True)
+
+
+# --- seeded bugs ------------------------------------------------------------------------------------
+
+
+def _hunt(output: Output) -> int:
+    """Plant one bug after the other and run seeds until the judges see it, for a minute at most."""
+    from oncemq.sim.hunt import hunt_all
+
+    finds = []
+    for find in hunt_all():
+        finds.append(find)
+        output.note(f"{find.name:45} {find.seconds:6.1f} s  {find.law if find.is_caught else 'MISSED'}")
+    missed = [find.name for find in finds if not find.is_caught]
+    median = sorted(find.seconds for find in finds)[len(finds) // 2]
+    bugs = [{"name": find.name, "seconds": find.seconds, "seed": find.seed, "law": find.law} for find in finds]
+    row = {"caught": len(finds) - len(missed), "total": len(finds), "missed": missed, "median_seconds": median, "bugs": bugs}
+    output.result(row, f"{len(finds) - len(missed)} of {len(finds)} bugs caught, median {median} s")
+    return Exit.FAILED if missed else Exit.OK
