@@ -2,8 +2,8 @@
 """`oncemq sim`: run seeded worlds with faults, judge each, and check that two processes agree on every trace.
 
 May not: judge. Verdicts come from sim/checkers.py, traces from sim/swarm.py.
-The idea: two workers with different PYTHONHASHSEEDs run the same seeds; whatever they disagree on is not deterministic, and a failure
-by itself. A seed that fails is named with the one line that replays it.
+The idea: two workers with different PYTHONHASHSEEDs run the same seeds; whatever they disagree on is not
+deterministic, and a failure by itself. A seed that fails is named with the one line that replays it.
 Next: sim/worker.py for a worker, sim/bugs.py for `--bugs`.
 """
 
@@ -107,7 +107,7 @@ def _twins(first: int, end: int) -> Iterator[tuple[Outcome, Outcome]]:
 
 def _worker(first: int, end: int, hash_seed: str) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", "oncemq.sim.worker", str(first), str(end)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, env=os.environ | {"PYTHONHASHSEED": hash_seed})
+    return subprocess.Popen(command, stdout=subprocess.PIPE, env=os.environ | {"PYTHONHASHSEED": hash_seed})  # noqa: S603 - ourselves
 
 
 def _watched(output: Output, outcomes: Iterator[tuple[Outcome, Outcome]], total: int) -> Iterator[tuple[Outcome, Outcome]]:

@@ -21,7 +21,7 @@ from oncemq.core.topics import LOCAL, UNDECIDED
 from oncemq.crashpoints import reach
 from oncemq.errors import Diverged, Gap, NotSubscribed, OnceMQError, UsageError
 from oncemq.journal.codec import BadRecord, Delivered, decode_delivery
-from oncemq.limits import GET_BYTES, GET_PARK_MS, REQUEST_TIMEOUT_MS, REQUEST_TRIES
+from oncemq.limits import GET_BYTES, GET_PARK_MS, GET_WANTS_MAX, REQUEST_TIMEOUT_MS, REQUEST_TRIES
 from oncemq.model.message import Message
 from oncemq.model.refusals import TEXTS, Code, to_error
 
@@ -45,6 +45,7 @@ class Gets:
         self._by_topic_id: dict[int, Subscriber] = {}
         self._request = 0
         self._asked: tuple[Subscriber, ...] = ()
+        self._is_prefetch = False
         self._problem: OnceMQError | None = None
         self._last_any: tuple[Held, int] | None = None
         """Where the last get over all topics handed something out, and what the slot then said was handed out."""
@@ -137,6 +138,10 @@ class Gets:
         if not self.held:
             raise NotSubscribed(Code.NOT_SUBSCRIBED, TEXTS[Code.NOT_SUBSCRIBED])
         held = tuple(held for held in self.held.values() if held.subscriber.authority in {LOCAL, UNDECIDED})
+        if not held or len(held) > GET_WANTS_MAX:
+            raise UsageError(
+                f"get() over all topics needs 1 to {GET_WANTS_MAX} subscriptions that get() may consume, not {len(held)}"
+            )
         if self._oldest(held) is None:
             self._finish_last_any()
         try:
@@ -202,21 +207,22 @@ class Gets:
         """Have `is_ready` come true within that time. Raises what stands in the way, or BrokerUnreachable."""
         clock = self._session.clock
         started_ms = clock.now().ticks_ms
-        tries, was_asked = 0, False
+        tries, was_answered = 0, False
         while not is_ready():
             self._raise_what_blocks(held)
             waited_ms = clock.now().ticks_ms - started_ms
             remaining_ms = GET_PARK_MS if timeout_ms is None else max(0, timeout_ms - waited_ms)
-            if remaining_ms == 0 and was_asked:
+            if remaining_ms == 0 and was_answered:
                 return False
             wait_ms = min(remaining_ms, GET_PARK_MS)  # Short: a Get that died with its broker is not answered.
             if self._request == 0:
                 self._ask([entry.subscriber for entry in held], wait_ms)
-                was_asked = True
+            is_prefetch = self._is_prefetch
             if self._await_answer(wait_ms + (REQUEST_TIMEOUT_MS << tries)):
-                tries = 0
-            elif (tries := tries + 1) >= REQUEST_TRIES:
-                raise self._session.unreachable(started_ms)
+                tries, was_answered = 0, was_answered or not is_prefetch
+            elif (tries := tries + 1) >= REQUEST_TRIES or (timeout_ms is not None and remaining_ms <= wait_ms):
+                self._session.renew()
+                raise self._session.unreachable(started_ms, tries)  # No answer is not the same as no message.
             else:
                 self._session.restart(tries)
         return True
@@ -232,7 +238,8 @@ class Gets:
                 entry.place.write(entry.subscriber.slot)
                 raise
 
-    def _ask(self, subscribers: Sequence[Subscriber], wait_ms: int) -> None:
+    def _ask(self, subscribers: Sequence[Subscriber], wait_ms: int, *, is_prefetch: bool = False) -> None:
+        self._is_prefetch = is_prefetch
         wants = tuple(subscriber.want() for subscriber in subscribers)
         self._asked = tuple(subscribers)
         self._request = self._session.send(Get(self._session.id, wants, self._bytes_max, wait_ms))
@@ -256,7 +263,7 @@ class Gets:
         if self._request:
             self._session.receive(0)
         if self._request == 0 and subscriber.end > subscriber.next_offset and subscriber.gap is None:
-            self._ask([subscriber], 0)
+            self._ask([subscriber], 0, is_prefetch=True)
 
     def on_reset(self) -> None:
         self._request = 0

@@ -72,7 +72,8 @@ class Session:
             state.sync()
             state.save(trying(state.identity, self.id))
             self._is_tried = True
-        packet = hello(state.identity, self.id, self.pending(), ephemeral=not state.is_durable, takeover=self._takeover)
+        is_ephemeral, bookmark = not state.is_durable, state.newest_bookmark()
+        packet = hello(state.identity, self.id, self.pending(), bookmark, ephemeral=is_ephemeral, takeover=self._takeover)
         reply = self.exchange(packet, timeout_ms)
         if not isinstance(reply, Welcome):
             raise Diverged(f"the broker answered {type(reply).__name__} to Hello")
@@ -144,9 +145,13 @@ class Session:
 
     def restart(self, attempt: int) -> None:
         """Throw the connection away and pause a little: what was in flight will be sent again."""
+        self.renew()
+        self.clock.pause(min(BACKOFF_MS << attempt, BACKOFF_MS_MAX))
+
+    def renew(self) -> None:
+        """Throw the connection away; whoever waits for something on it must ask again."""
         self._link.reset()
         self.on_reset()
-        self.clock.pause(min(BACKOFF_MS << attempt, BACKOFF_MS_MAX))
 
     def unreachable(self, started_ms: int, tries: int = REQUEST_TRIES) -> BrokerUnreachable:
         return BrokerUnreachable(self.address, tries, self.clock.now().ticks_ms - started_ms)

@@ -13,7 +13,7 @@ import hashlib
 from typing import Protocol
 
 from oncemq.core.identity import Identity, decode_identity, encode_identity
-from oncemq.core.packets import SubscriptionInfo
+from oncemq.core.packets import NOBODY, SubscriptionInfo
 from oncemq.core.publisher import Entry
 from oncemq.core.slot import SLOT_BYTES, Slot, decode_slot
 from oncemq.crashpoints import reach
@@ -88,6 +88,8 @@ class State(Protocol):
 
     def open_slot(self, info: SubscriptionInfo) -> tuple[Slot, Place, bool]: ...
 
+    def newest_bookmark(self) -> tuple[bytes, int]: ...
+
     def keep_slots(self, subscription_ids: list[int]) -> None: ...
 
     def close(self) -> None: ...
@@ -124,6 +126,9 @@ class NoState:
 
     def open_slot(self, info: SubscriptionInfo) -> tuple[Slot, Place, bool]:
         return fresh_slot(info, b"\0" * 16), NoPlace(), False
+
+    def newest_bookmark(self) -> tuple[bytes, int]:
+        return NOBODY, 0
 
     def keep_slots(self, subscription_ids: list[int]) -> None:
         pass
@@ -220,6 +225,18 @@ class DirectoryState:
             slot, is_os_crash = fresh_slot(info, self._boot), False
         slot.boot, slot.is_clean = self._boot, False
         return slot, place, is_os_crash
+
+    def newest_bookmark(self) -> tuple[bytes, int]:
+        """(start id, append number) of the newest message any slot knows of: a broker that was set back does not have it."""
+        newest = NOBODY, 0
+        for name in self._disk.names():
+            if name.startswith(_SLOT):
+                file = self._disk.map(name, SLOT_BYTES)
+                slot = decode_slot(file.read(0, SLOT_BYTES))
+                file.close()
+                if slot is not None and slot.append_number > newest[1]:
+                    newest = slot.start_id, slot.append_number
+        return newest
 
     def keep_slots(self, subscription_ids: list[int]) -> None:
         """Remove the slots of subscriptions that are no more."""

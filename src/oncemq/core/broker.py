@@ -25,7 +25,7 @@ from oncemq.core.gets import No, Parked, check_ack, check_want, decide_get, deci
 from oncemq.core.packets import Packet
 from oncemq.core.parking import Parking
 from oncemq.core.puts import Offer, decide_put
-from oncemq.core.retention import Store, new_low
+from oncemq.core.retention import Store, Timeline, new_low
 from oncemq.core.sessions import decide_goodbye, decide_hello
 from oncemq.core.state import BrokerState
 from oncemq.core.streams import ClientState
@@ -58,6 +58,7 @@ class BrokerMachine:
         self._touched: dict[int, None] = {}
         self._wake_all = False
         self._tidy_due_ms = 0
+        self._timeline = Timeline()
 
     # --- the four calls of a drain -------------------------------------------------------------------
 
@@ -77,7 +78,7 @@ class BrokerMachine:
             if client.ephemeral and now.ticks_ms - client.seen_ms > EPHEMERAL_LEASE_MS:
                 return Effects(tuple(forget_records(self.state, client)))  # One at a time: records depend on state.
         for topic in self.state.topics.values():
-            low = new_low(topic, self._store, wall_us=now.wall_us, append_time_us=self.state.append_time_us)
+            low = new_low(topic, self._store, wall_us=self._timeline.trusted_us(now))
             if low > topic.low:
                 gone.append(records.Trimmed(topic.topic_id, low))
         return Effects(tuple(gone))

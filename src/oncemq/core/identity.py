@@ -59,8 +59,16 @@ def welcomed(identity: Identity, session: bytes, log_id: bytes) -> Identity:
     )
 
 
-def hello(identity: Identity, session: bytes, pending: tuple[bytes, ...], *, ephemeral: bool, takeover: bool) -> Hello:
-    """What to say to a broker."""
+def hello(
+    identity: Identity,
+    session: bytes,
+    pending: tuple[bytes, ...],
+    bookmark: tuple[bytes, int],
+    *,
+    ephemeral: bool,
+    takeover: bool,
+) -> Hello:
+    """What to say to a broker. `bookmark` is (start id, append number) of the newest message ever handed out here."""
     if len(pending) > PENDING_STREAMS_MAX:
         raise UsageError(
             f"the outbox holds puts of {len(pending)} earlier runs: at most {PENDING_STREAMS_MAX} can be sent at once"
@@ -75,6 +83,7 @@ def hello(identity: Identity, session: bytes, pending: tuple[bytes, ...], *, eph
         pending,
         ephemeral,
         takeover,
+        *bookmark,
     )
 
 

@@ -46,7 +46,10 @@ class Packet(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Hello(Packet, frozen=True, array_like=True, gc=False):
-    """Open a session. `known`: last welcomed session and those tried since; `past`: older ones; `pending`: older streams."""
+    """Open a session. `known`: last welcomed session and those tried since; `past`: older ones; `pending`: older streams.
+
+    `start_id` and `append_number` are the bookmark of the newest message this directory was ever handed (0: none).
+    """
 
     client: Text
     session: Id16
@@ -56,6 +59,8 @@ class Hello(Packet, frozen=True, array_like=True, gc=False):
     pending: Annotated[tuple[Id16, ...], msgspec.Meta(max_length=PENDING_STREAMS_MAX)] = ()
     ephemeral: bool = False
     takeover: bool = False
+    start_id: Id16 = NOBODY
+    append_number: Natural = 0
 
 
 class SubscriptionInfo(Packet, frozen=True, array_like=True, gc=False):

@@ -242,7 +242,8 @@ class Publisher:
         """Compare with what the broker has; return the entries that can never be sent.
 
         Raises Diverged if the broker has less than what was confirmed here: then it went back, not we. An outbox that was not
-        synced may come back from a power cut with a hole; what lies behind the hole was never confirmed to anybody.
+        synced may come back from a power cut with a hole; what lies behind the hole was never confirmed to anybody. After a
+        takeover the broker leaves out streams it does not know: what became of their puts nobody can say.
         """
         for info in (*streams, previous):
             if info.last_number < confirmed.get(info.stream, 0):
@@ -250,7 +251,7 @@ class Publisher:
         expected = {info.stream: info.last_number + 1 for info in streams}
         lost: list[Entry] = []
         for entry in list(self._entries):
-            if entry.first_number > expected[entry.stream]:
+            if entry.first_number > expected.get(entry.stream, 0):
                 lost.append(entry)
                 self._entries.remove(entry)
                 del self._by_number[entry.stream, entry.first_number]

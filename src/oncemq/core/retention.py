@@ -16,6 +16,7 @@ from typing import Protocol
 from oncemq.core.topics import Topic
 from oncemq.limits import CLOCK_JUMP_US_MAX
 from oncemq.model.retention import Retention
+from oncemq.ports import Instant
 
 
 class Holding(Protocol):
@@ -39,10 +40,27 @@ class Store(Protocol):
     def holdings(self, topic_id: int) -> Sequence[Holding]: ...
 
 
-def new_low(topic: Topic, store: Store, *, wall_us: int, append_time_us: int) -> int:
+class Timeline:
+    """The wall clock as far as it can be trusted: a jump against the steady clock does not age anything.
+
+    It begins with the first reading of a life. From then on the steady clock counts; the wall clock is believed again
+    when the two agree to within CLOCK_JUMP_US_MAX.
+    """
+
+    __slots__ = ("_shift_us",)
+
+    def __init__(self) -> None:
+        self._shift_us: int | None = None
+
+    def trusted_us(self, now: Instant) -> int:
+        steady_us = now.ticks_ms * 1000
+        if self._shift_us is None or abs(now.wall_us - steady_us - self._shift_us) <= CLOCK_JUMP_US_MAX:
+            self._shift_us = now.wall_us - steady_us
+        return steady_us + self._shift_us
+
+
+def new_low(topic: Topic, store: Store, *, wall_us: int) -> int:
     """Return where `low` may move to; never below where it is."""
-    # A clock that jumped far ahead must not throw everything away: age then counts from the last append.
-    wall_us = wall_us if wall_us - append_time_us <= CLOCK_JUMP_US_MAX else append_time_us
     low = _interest_low(topic)
     if topic.retention.is_set:
         low = min(low, _beyond(topic, topic.retention, store, wall_us, at_most=False))

@@ -31,7 +31,7 @@ def decide_hello(state: BrokerState, log_id: bytes, to: Sender, packet: Hello, n
         return refuse(to, refused)
     if client is not None and client.session == packet.session:
         return answer(to, _welcome(state, log_id, packet, client.previous, cursors))
-    record = SessionOpened(packet.client, packet.session, packet.pending, packet.ephemeral, now.wall_us)
+    record = SessionOpened(packet.client, packet.session, _kept(packet, client), packet.ephemeral, now.wall_us)
     return answer(to, _welcome(state, log_id, packet, _previous(client), cursors), record)
 
 
@@ -42,6 +42,8 @@ def _why_not(state: BrokerState, log_id: bytes, packet: Hello, client: ClientSta
     if packet.session == NOBODY or packet.session in packet.pending or len(set(packet.pending)) != len(packet.pending):
         return Code.MALFORMED
     if packet.log_id not in {NOBODY, log_id}:
+        return Code.DIVERGED
+    if packet.append_number and not packet.takeover and not state.belongs(packet.start_id, packet.append_number):
         return Code.DIVERGED
     if client is None:
         return _why_not_new(state, packet)
@@ -59,6 +61,22 @@ def _why_not_new(state: BrokerState, packet: Hello) -> Code | None:
     return Code.TOO_MANY if len(state.clients) >= CLIENTS_MAX else None
 
 
+def _kept(packet: Hello, client: ClientState | None) -> tuple[bytes, ...]:
+    """The older streams that may still be sent.
+
+    After a takeover a stream this broker does not know is not begun: the directory may be an old copy, and what it holds as
+    pending may have been stored, and forgotten, long ago.
+    """
+    if not _is_takeover(packet, client):
+        return packet.pending
+    return tuple(stream for stream in packet.pending if client is not None and stream in client.streams)
+
+
+def _is_takeover(packet: Hello, client: ClientState | None) -> bool:
+    """Whether the session was only accepted because the caller said so aloud."""
+    return packet.takeover and client is not None and client.session not in {packet.session, *packet.known}
+
+
 def _previous(client: ClientState | None) -> StreamInfo:
     if client is None:
         return StreamInfo(NOBODY, 0)
@@ -69,11 +87,10 @@ def _welcome(state: BrokerState, log_id: bytes, packet: Hello, previous: StreamI
     """What the client will be told once its session is synced. Streams are as they will be after the record."""
     client = state.clients.get(packet.client)
     known = client.streams if client is not None else {}
-    streams = tuple(
-        StreamInfo(stream, known[stream].last if stream in known else 0) for stream in (*packet.pending, packet.session)
-    )
-    subscriptions = subscriptions_of(state, client, cursors) if client is not None else ()
     taken_over = packet.takeover and previous.stream not in {NOBODY, *packet.known}
+    pending = [stream for stream in packet.pending if stream in known or not taken_over]
+    streams = tuple(StreamInfo(stream, known[stream].last if stream in known else 0) for stream in (*pending, packet.session))
+    subscriptions = subscriptions_of(state, client, cursors) if client is not None else ()
     return Welcome(packet.client, packet.session, log_id, state.start_id, streams, previous, taken_over, subscriptions)
 
 

@@ -266,8 +266,9 @@ def _mark_damaged(part: Part, damage: DamagedRead) -> Part:
 
 def _level(record: records.Record) -> int:
     """Clients without an id come and go with every command: not worth a line for people."""
-    is_passing = isinstance(record, records.SessionOpened | records.ClientForgotten) and record.client.startswith(EPHEMERAL_PREFIX)
-    return logging.DEBUG if is_passing else logging.INFO
+    if isinstance(record, records.SessionOpened | records.ClientForgotten) and record.client.startswith(EPHEMERAL_PREFIX):
+        return logging.DEBUG
+    return logging.INFO
 
 
 def describe(record: records.Record) -> str:

@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from oncemq.sim.bugs import BUGS, planted
+from oncemq.sim.bugs import all_bugs, planted
 from oncemq.sim.worker import outcome_of
 
 SECONDS_MAX = 60.0
@@ -37,7 +37,7 @@ def hunt_all(seconds_max: float = SECONDS_MAX) -> Iterator[Find]:
     """Hunt each bug in turn."""
     logging.disable(logging.CRITICAL)
     try:
-        for name in BUGS:
+        for name in all_bugs():
             yield hunt(name, seconds_max)
     finally:
         logging.disable(logging.NOTSET)

@@ -29,6 +29,7 @@ FAULT_CLASSES = (
     "broker_kill",
     "broker_power_cut",
     "two_stage_crash",
+    "power_cut_in_sync",
     "failed_sync",
     "client_kill",
     "client_os_crash",
@@ -75,6 +76,7 @@ class Plan:
     batch_max: int
     wanderers: int
     sync_us_max: int
+    downtime_us_max: int
     rates: dict[str, float] = field(default_factory=dict)
 
 
@@ -95,6 +97,7 @@ def draw_plan(random: Random) -> Plan:
         batch_max=batch_max,
         wanderers=random.randrange(0, 2),
         sync_us_max=random.choice([0, 300, 5_000]),
+        downtime_us_max=random.choice([400_000, 400_000, 20_000_000]),
         rates={name: random.random() * 0.1 for name in ("loss", "repeat", "late")},
     )
 
@@ -117,6 +120,8 @@ class Swarm:
         self._is_healed = False
         self._is_cut_off = False
         self._crash_in = 0
+        self._is_cut_in_sync = False
+        self._broker_due_us: int | None = None
         self._disks: dict[Process, SimDisk] = {}
         """Whose directory is where: after a takeover two processes of one name have one each."""
 
@@ -167,6 +172,7 @@ class Swarm:
             self._give_life(actor)
         self.world.network.rule = self._rule
         self.world.sync_us_max = self.plan.sync_us_max
+        self.world.on_sync = self._at_sync
 
     def _place(self, name: str) -> tuple[World, History, str, Random]:
         return self.world, self.history, name, self.scheduler.random(name)
@@ -224,11 +230,20 @@ class Swarm:
                 self.world.client_disk(actor.name).kill()  # However it ended, its lock is gone with it.
                 self._give_life(actor)
         if not self.world.is_broker_running:
-            if self.world.broker_error is not None and not isinstance(self.world.broker_error, SyncFailed | DiskFull):
-                raise self.world.broker_error
-            self._start_broker()
+            self._bring_back()
         if not all(actor.is_done for actor in self.actors):
             self.scheduler.after(self.random.randrange(20_000, 400_000), self._watch)
+
+    def _bring_back(self) -> None:
+        """Start the broker again after a while, unless it died of something that must not happen."""
+        error = self.world.broker_error
+        if error is not None and not isinstance(error, SyncFailed | DiskFull):
+            raise error
+        if self._broker_due_us is None:
+            self._broker_due_us = self.scheduler.time_us + self.random.randrange(self.plan.downtime_us_max)
+        if self._is_healed or self.scheduler.time_us >= self._broker_due_us:
+            self._broker_due_us = None
+            self._start_broker()
 
     def _raise_if_wrong(self, actor: Actor) -> None:
         """An actor that ended by an exception it did not expect is a finding by itself."""
@@ -240,7 +255,7 @@ class Swarm:
         """Start it in the background: recovery may itself be cut by a crash point."""
         self.world.launch_broker()
 
-    def _strike(self, name: str) -> None:
+    def _strike(self, name: str) -> None:  # noqa: PLR0912 - one branch per fault, nothing else
         if self._is_healed:
             return
         self.faults += 1
@@ -254,6 +269,8 @@ class Swarm:
                 self._crash_broker(power_cut=False)
                 self._start_broker()
                 self.scheduler.after(self.random.randrange(3_000), lambda: self._crash_broker(power_cut=True))
+            case "power_cut_in_sync":
+                self._is_cut_in_sync = True
             case "failed_sync":
                 self.world.disk.fail_next_sync()
             case "client_kill":
@@ -316,7 +333,7 @@ class Swarm:
 
     def _heal(self) -> None:
         self._is_healed = True
-        self._is_cut_off = False
+        self._is_cut_off = self._is_cut_in_sync = False
         self._crash_in = 0
         self.world.disk.capacity_bytes = None
         self.world.disk.fail_next_sync(0)
@@ -343,8 +360,18 @@ class Swarm:
         self._crash_in -= 1
         if self._crash_in:
             return
-        process, power_cut = self.scheduler.running, self.random.random() < 0.5
-        self._note("crash", name=process.name, point=name, power_cut=power_cut)
+        self._end(self.scheduler.running, name, power_cut=self.random.random() < 0.5)
+
+    def _at_sync(self) -> None:
+        """The power goes while a sync is on its way: some of what was written is on the disk, and some is not."""
+        process = self.scheduler.running
+        if self._is_cut_in_sync and process is not None and process.name != "script":
+            self._is_cut_in_sync = False
+            self._end(process, "sync", power_cut=True)
+
+    def _end(self, process: Process, place: str, *, power_cut: bool) -> None:
+        """Let the running process die where it stands, with its machine or alone."""
+        self._note("crash", name=process.name, point=place, power_cut=power_cut)
         self.crashes += 1
         process.is_killed = True
         disk = self._disks.get(process, self.world.disk)

@@ -30,6 +30,13 @@ _SMALL = JournalSettings(segment_bytes=64 * 1024, reserve_bytes=8 * 1024, segmen
 """Segments so small that ordinary runs roll, snapshot and trim many times."""
 
 
+class SimClient(Client):
+    """The shipped client, but for one thing: whoever was killed has closed nothing, and is not warned about."""
+
+    def __del__(self) -> None:
+        pass
+
+
 class World:
     """One seeded world with one broker."""
 
@@ -41,6 +48,8 @@ class World:
         self.disk = SimDisk(seed)
         self.sync_us_max = 0
         """How long a sync may take. Time passes in it, and whoever syncs may die meanwhile."""
+        self.on_sync: Callable[[], None] = lambda: None
+        """Called by whoever is about to sync: an instant at which much is lost with the power."""
         self._syncing = self.scheduler.random("sync")
         self.disk.before_sync = self._sync_takes_time
         self.disks: dict[str, SimDisk] = {}
@@ -119,6 +128,7 @@ class World:
         self.disks[client] = disk
 
     def _sync_takes_time(self) -> None:
+        self.on_sync()
         if self.sync_us_max and self.scheduler.running is not None:
             self.scheduler.running.wait(self._syncing.randrange(self.sync_us_max))
 
@@ -141,7 +151,7 @@ class World:
             state = DirectoryState(disk or self.client_disk(client), client, client, session_id)
         link = link or SimLink(self.network, self.scheduler, client or "ephemeral")
         session = Session(link, self.clock, state, session_id=session_id, address="sim", takeover=takeover)
-        made = Client(session, Puts(session, Publisher(session_id)), Gets(session, in_doubt=in_doubt))
+        made = SimClient(session, Puts(session, Publisher(session_id)), Gets(session, in_doubt=in_doubt))
         try:
             if not offline:
                 session.ensure()
