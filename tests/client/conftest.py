@@ -33,7 +33,8 @@ def connect(broker: oncemq.Broker, tmp_path: Path) -> Iterator[Connect]:
     with ExitStack() as clients:
 
         def connected(name: str = "one", **options: object) -> oncemq.Client:
-            client = oncemq.connect(broker.address, id=f"{name}-{unique}", state=tmp_path / name, **options)  # type: ignore[arg-type]
+            state = tmp_path / name
+            client = oncemq.connect(broker.address, id=f"{name}-{unique}", state=state, **options)  # type: ignore[arg-type]
             clients.callback(client.close)
             return client
 

@@ -49,7 +49,10 @@ class Ledger:
     @property
     def numbers(self) -> list[int]:
         """What the ledger holds, as the numbers the records were made with."""
-        return [record.append_number if isinstance(record, Stored) else record.cursor for record in self.records]  # type: ignore[union-attr]
+        return [
+            record.append_number if isinstance(record, Stored) else record.cursor  # type: ignore[union-attr]
+            for record in self.records
+        ]
 
 
 def _dumpable(record: Record) -> Record:

@@ -47,7 +47,8 @@ def test_nothing_said_is_nothing_set() -> None:
     [
         *["0s", "0B", "7", "d", "7 d", "-7d", "7.5d", "7D", "7y", "10gib", "Forever", "always"],
         *["age:", "age:0", "age:-1", "age:x"],
-        *["age:1.5", "size:0", "size:٣", "٣d", "age:99999999999999999999", "size:1:2", ":5", "forever:1", "7d\n", "9" * 13 + "d"],
+        *["age:1.5", "size:0", "size:٣", "٣d", "age:99999999999999999999", "size:1:2", ":5"],
+        *["forever:1", "7d\n", "9" * 13 + "d"],
         *["999999999999TiB", "size:" + "9" * 5_000],
     ],
     ids=lambda text: repr(text)[:30],

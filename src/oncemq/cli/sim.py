@@ -107,7 +107,8 @@ def _twins(first: int, end: int) -> Iterator[tuple[Outcome, Outcome]]:
 
 def _worker(first: int, end: int, hash_seed: str) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", "oncemq.sim.worker", str(first), str(end)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, env=os.environ | {"PYTHONHASHSEED": hash_seed})  # noqa: S603 - ourselves
+    environment = os.environ | {"PYTHONHASHSEED": hash_seed}
+    return subprocess.Popen(command, stdout=subprocess.PIPE, env=environment)  # noqa: S603 - our own interpreter
 
 
 def _watched(output: Output, outcomes: Iterator[tuple[Outcome, Outcome]], total: int) -> Iterator[tuple[Outcome, Outcome]]:

@@ -4,7 +4,8 @@
 May not: know what a record means; change a file it walks through.
 The idea: a segment is a header and then groups, one behind the other; a group is one write.
 
-    segment header 64:  magic 8 · format u32 · crc u32 · log id 16 · start id 16 · number u64 · previous end u32 · synced end u32
+    segment header 64:  magic 8 · format u32 · crc u32 · log id 16 · start id 16
+                        number u64 · previous end u32 · synced end u32
     group header 64:    magic u32 · body length u32 · group number u64 · segment number u64
                         · synced segment u64 · synced position u64 · start id 16 · record count u32 · crc u32
 

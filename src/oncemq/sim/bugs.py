@@ -37,6 +37,17 @@ class Patch:
             setattr(owner, name, value)
 
 
+class Without:
+    """Something, but for one method that does nothing. For calls in which other processes may run: a Patch would hit them."""
+
+    def __init__(self, target: Any, method: str) -> None:
+        self._target = target
+        self._method = method
+
+    def __getattr__(self, name: str) -> Any:
+        return (lambda *_, **__: None) if name == self._method else getattr(self._target, name)
+
+
 Bug = Callable[[Patch], None]
 BUGS: dict[str, Bug] = {}
 

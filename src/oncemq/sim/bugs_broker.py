@@ -20,8 +20,7 @@ from oncemq.core.packets import PutOutcome, Want
 from oncemq.core.records import CursorMoved
 from oncemq.engine import loop
 from oncemq.journal import codec, journal, recovery, space
-from oncemq.sim import disk
-from oncemq.sim.bugs import Patch, bug
+from oncemq.sim.bugs import Patch, Without, bug
 from oncemq.sim.bugs_client import resume_from_cursor
 
 # --- broker and journal -----------------------------------------------------------------------------
@@ -57,11 +56,19 @@ def serves_the_page_cache_after_a_restart(patch: Patch) -> None:
     make = space.make_segment
 
     def without_sync(target: Any, plan: space.Plan, capacity_bytes: int) -> space.NewSegment | None:
-        with Patch() as inner:
-            inner.set(disk.SimFile, "sync", lambda _self: None)
-            return make(target, plan, capacity_bytes)
+        return make(_UnsyncedFiles(target), plan, capacity_bytes)
 
     patch.set(journal, "make_segment", without_sync)
+
+
+class _UnsyncedFiles(Without):
+    """A disk whose files do not sync."""
+
+    def __init__(self, target: Any) -> None:
+        super().__init__(target, "")
+
+    def open(self, name: str, *, create: bool = False) -> Any:
+        return Without(self._target.open(name, create=create), "sync")
 
 
 @bug

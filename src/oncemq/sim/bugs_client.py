@@ -11,8 +11,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from msgspec.structs import replace
-
 from oncemq.client import gets, puts, session, state
 from oncemq.core import broker, publisher, subscriber
 from oncemq.core import gets as core_gets
@@ -20,8 +18,7 @@ from oncemq.core import puts as core_puts
 from oncemq.core import state as core_state
 from oncemq.core.packets import PutDone
 from oncemq.journal import outbox
-from oncemq.sim import disk
-from oncemq.sim.bugs import Patch, bug
+from oncemq.sim.bugs import Patch, Without, bug
 
 
 def resume_from_cursor(self: subscriber.Subscriber, info: Any, **_: Any) -> None:
@@ -133,9 +130,11 @@ def does_not_sync_a_slots_name(patch: Patch) -> None:
 
 def _without_names(function: Any) -> Any:
     def unsynced(self: Any, *arguments: Any) -> Any:
-        with Patch() as inner:
-            inner.set(disk.SimDisk, "sync_names", lambda _self: None)
+        real, self._disk = self._disk, Without(self._disk, "sync_names")
+        try:
             return function(self, *arguments)
+        finally:
+            self._disk = real
 
     return unsynced
 
@@ -199,27 +198,6 @@ def takes_any_block_that_arrives(patch: Patch) -> None:
         on_blocks(self, request, packet, body)
 
     patch.set(gets.Gets, "_on_blocks", any_answer)
-
-
-@bug
-def uses_a_session_again_after_a_crash(patch: Patch) -> None:
-    """A directory's last session goes on, with numbers from 1 (H3)."""
-
-    def reopened(self: session.Session, timeout_ms: int | None) -> None:
-        if self.state.identity.welcomed:
-            self.id = bytes.fromhex(self.state.identity.welcomed)
-        open_session(self, timeout_ms)
-
-    open_session = session.Session._open
-    patch.set(session.Session, "_open", reopened)
-    packet = publisher.Entry.packet
-    patch.set(publisher.Entry, "packet", lambda self, name: replace(packet(self, name), stream=name))
-    on_put_done = publisher.Publisher.on_put_done
-
-    def renamed(self: publisher.Publisher, done: Any) -> Any:
-        return on_put_done(self, replace(done, stream=self.stream))
-
-    patch.set(publisher.Publisher, "on_put_done", renamed)
 
 
 @bug

@@ -365,7 +365,7 @@ class Swarm:
     def _at_sync(self) -> None:
         """The power goes while a sync is on its way: some of what was written is on the disk, and some is not."""
         process = self.scheduler.running
-        if self._is_cut_in_sync and process is not None and process.name != "script":
+        if self._is_cut_in_sync and process is not None and process.name == "broker":
             self._is_cut_in_sync = False
             self._end(process, "sync", power_cut=True)
 
