@@ -126,7 +126,7 @@ def entries_of(found: Any) -> list[tuple[bytes, dict[bytes, bytes]]]:
 
 def start_redis(place: Workplace, port: int) -> subprocess.Popen[str]:
     """Start Debian's server with nothing on but what is compared; the workplace ends it."""
-    directory = place.directory / "redis"
+    directory = (place.directory / "redis").resolve()  # Redis changes into it, and would look for its log from there.
     directory.mkdir()
     settings = {
         "bind": "127.0.0.1",

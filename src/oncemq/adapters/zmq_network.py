@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 import zmq
 
-from oncemq.adapters.zmq_frames import MORE, NOW, receive_frames
+from oncemq.adapters.zmq_frames import EVENTS, MORE, NOW, READABLE, receive_frames
 from oncemq.errors import UsageError
 from oncemq.limits import BLOCK_BYTES_MAX, MIB, NETWORK_BACKLOG_PACKETS
 from oncemq.ports import Frames
@@ -56,18 +56,17 @@ class ZmqNetwork:
         return bool(self._poller.poll(timeout_ms))
 
     def receive(self) -> tuple[bytes, Frames] | None:
-        while True:
-            try:
-                identity, *frames = receive_frames(self._socket)
-            except zmq.Again:
-                return None
-            identity = bytes(identity)
+        # Asking costs a microsecond; being told no by an exception costs ten, in every drain.
+        while int(self._socket.get(EVENTS)) & READABLE:
+            first, *frames = receive_frames(self._socket)
+            identity = bytes(first)
             if identity[:1] != b"\0":  # Chosen by the peer: it could be somebody else's.
                 self.dropped += 1
                 continue
             if frames and not frames[0]:
                 return _DELIMITED + identity, frames[1:]
             return _PLAIN + identity, frames
+        return None
 
     def send(self, address: bytes, frames: Sequence[bytes | bytearray | memoryview]) -> bool:
         envelope = [address[1:]] if address[:1] == _PLAIN else [address[1:], b""]

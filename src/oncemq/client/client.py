@@ -349,6 +349,7 @@ class Client:
 
     def _say_goodbye(self, left: int) -> None:
         self._gets.close()
+        self._puts.retire()
         state, publisher = self._session.state, self._puts.publisher
         if self._session.welcome is None:
             return

@@ -11,6 +11,7 @@ Next: core/publisher.py for the rules.
 from __future__ import annotations
 
 import logging
+from functools import lru_cache
 from collections.abc import Callable, Iterable
 
 from oncemq.client.bulk import blocks_of
@@ -38,6 +39,7 @@ class Puts:
         self._rewound_at = 0
         self._away_ms: int | None = None
         """When a broker that does not answer was last tried, while blocks without anyone waiting only pile up."""
+        self._to_retire: dict[bytes, int] = {}
         self._problem: Refused | None = None
         self._refused: Entry | None = None
         for entry in session.state.entries():
@@ -90,6 +92,7 @@ class Puts:
             self._away_ms = self._session.clock.now().ticks_ms
             self._session.restart(0)
         self._send()
+        self.retire()
 
     # --- waiting ---------------------------------------------------------------------------------------
 
@@ -174,11 +177,11 @@ class Puts:
         started_ms = session.clock.now().ticks_ms
         tries, settled = 0, self.publisher.settled
         while not is_done():
-            waited_ms = session.clock.now().ticks_ms - started_ms
-            session.ensure(None if timeout_ms is None else max(0, timeout_ms - waited_ms))
+            left_ms = None if timeout_ms is None else max(0, timeout_ms - (session.clock.now().ticks_ms - started_ms))
+            session.ensure(left_ms)
             self._send()
-            waited_ms = session.clock.now().ticks_ms - started_ms
-            if timeout_ms is not None and waited_ms >= timeout_ms:
+            self.retire()
+            if left_ms == 0:
                 raise session.unreachable(started_ms)
             arrived = session.receive(REQUEST_TIMEOUT_MS << tries)
             session.raise_failure()
@@ -212,10 +215,13 @@ class Puts:
             self.flushed_messages += entry.count
             if entry.done is not None and entry.done.code and self._refused is None:
                 self._refused = entry
-        if left:
-            last: dict[bytes, int] = {entry.stream: entry.last_number for entry in left}
-            for stream, number in last.items():
-                self._state.retire(stream, number)
+            self._to_retire[entry.stream] = entry.last_number
+
+    def retire(self) -> None:
+        """Let the outbox forget what is settled. Done while answers are on their way: nobody waits for it."""
+        for stream, number in self._to_retire.items():
+            self._state.retire(stream, number)
+        self._to_retire.clear()
 
     def _on_refused(self, request: int, packet: Refused) -> bool:
         """A put was refused without an outcome: send again from the expected number, or wait and try again."""
@@ -250,6 +256,7 @@ class Puts:
         self.publisher.rewind()
 
 
+@lru_cache(maxsize=1024)
 def _checked(topics: tuple[str, ...]) -> tuple[str, ...]:
     if not topics or len(topics) > PUT_TOPICS_MAX or len(set(topics)) != len(topics):
         raise UsageError(f"put to one to {PUT_TOPICS_MAX} different topics at a time")

@@ -110,7 +110,7 @@ class BrokerMachine:
 
     def settle(self, now: Instant, *, has_records: bool, may_write: bool = True) -> Effects:
         """End a drain: answer parked gets that were woken or are due, and write cursors if others are written anyway."""
-        speech = [*self._wake(), *self._expire(now)]
+        speech = [*self._wake(), *self._expire(now)] if self._parking else ()
         due = self._cursors_due_ms is not None and now.ticks_ms >= self._cursors_due_ms
         return Effects(tuple(self._cursor_records()) if may_write and (has_records or due) else (), tuple(speech))
 

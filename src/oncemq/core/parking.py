@@ -9,16 +9,19 @@ Next: core/broker.py, which wakes them.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from heapq import heappop, heappush
 
 from oncemq.core.gets import Parked
 
 
 class Parking:
-    __slots__ = ("_by_topic", "_entries", "_next")
+    __slots__ = ("_by_topic", "_due", "_entries", "_next")
 
     def __init__(self) -> None:
         self._entries: dict[int, Parked] = {}
         self._by_topic: dict[int, dict[int, None]] = {}
+        self._due: list[tuple[int, int]] = []
+        """A heap of (due, number). Who was woken stays in it until its time: the entries know better."""
         self._next = 0
 
     def __len__(self) -> int:
@@ -27,6 +30,7 @@ class Parking:
     def add(self, entry: Parked) -> None:
         self._next += 1
         self._entries[self._next] = entry
+        heappush(self._due, (entry.due_ms, self._next))
         for want in entry.packet.wants:
             self._by_topic.setdefault(want.topic_id, {})[self._next] = None
 
@@ -39,13 +43,18 @@ class Parking:
         return list(self._take(sorted(numbers)))
 
     def take_due(self, ticks_ms: int) -> list[Parked]:
-        return list(self._take([number for number, entry in self._entries.items() if entry.due_ms <= ticks_ms]))
+        numbers = []
+        while self._due and self._due[0][0] <= ticks_ms:
+            numbers.append(heappop(self._due)[1])
+        return list(self._take(number for number in numbers if number in self._entries))
 
     def take_all(self) -> list[Parked]:
         return list(self._take(list(self._entries)))
 
     def next_due_ms(self) -> int | None:
-        return min((entry.due_ms for entry in self._entries.values()), default=None)
+        while self._due and self._due[0][1] not in self._entries:
+            heappop(self._due)
+        return self._due[0][0] if self._due else None
 
     def _take(self, numbers: Iterable[int]) -> Iterator[Parked]:
         for number in numbers:

@@ -9,7 +9,7 @@ Next: core/streams.py for what is remembered, core/broker.py for who calls.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from oncemq.core.effects import Effects, Sender, answer, refuse
 from oncemq.core.packets import Put, PutDone, PutOutcome
@@ -22,8 +22,7 @@ from oncemq.model.refusals import Code
 from oncemq.ports import Instant
 
 
-@dataclass(frozen=True, slots=True)
-class Offer:
+class Offer(msgspec.Struct, frozen=True, gc=False):
     """A block somebody wants to put: whose, to whom the answer goes, and what the journal can still take."""
 
     client: ClientState
@@ -61,7 +60,7 @@ def decide_put(state: BrokerState, offer: Offer) -> Effects:
 
 def _take(state: BrokerState, offer: Offer, outline: Outline) -> Effects:
     packet = offer.packet
-    if not all(map(is_valid_name, packet.topics)) or len(set(packet.topics)) != len(packet.topics):
+    if not _are_good(state, packet.topics):
         return _final(offer, Code.INVALID_NAME, outline.crc)
     placements = _place(state, packet.topics)
     is_stored = [placement.first_offset != NOT_STORED for placement in placements]
@@ -85,6 +84,13 @@ def _take(state: BrokerState, offer: Offer, outline: Outline) -> Effects:
         block,
     )
     return answer(offer.to, PutDone(packet.stream, packet.first_number, offer.numbers, False, "", _outcomes(placements)), record)
+
+
+def _are_good(state: BrokerState, names: tuple[str, ...]) -> bool:
+    """Valid names, none of them twice. A topic that exists has a valid name."""
+    if len(names) == 1 and names[0] in state.topic_ids:
+        return True
+    return all(map(is_valid_name, names)) and len(set(names)) == len(names)
 
 
 def _place(state: BrokerState, names: tuple[str, ...]) -> tuple[Placement, ...]:

@@ -145,6 +145,8 @@ def outline_of(block: Bytes) -> Outline:
 def _expected_length(outline: Outline) -> int:
     count = outline.count
     size = outline.values_at + _offsets_size(count) + _padded(outline.value_bytes)
+    if not outline.flags:
+        return size
     nullable = _bitmap_size(count) + _offsets_size(count)
     if outline.flags & HAS_KEYS:
         size += nullable + _padded(outline.key_bytes)
@@ -175,6 +177,8 @@ def _columns(outline: Outline) -> list[tuple[int, int]]:
     """Where each column's offsets start, and how many bytes the column has."""
     count, at = outline.count, outline.values_at
     found = [(at, outline.value_bytes)]
+    if not outline.flags:
+        return found
     at += _offsets_size(count) + _padded(outline.value_bytes)
     for flag, total in ((HAS_KEYS, outline.key_bytes), (HAS_HEADERS, outline.headers_bytes)):
         if outline.flags & flag:
