@@ -324,7 +324,7 @@ def test_h13_the_late_hello_of_a_dead_process_fences_nobody() -> None:
         refused = overhear(world, Refused)
         world.clock.pause(120_000)
         assert world.loop is not None
-        assert world.loop.machine.counters[f"refused_{Code.STATE_LOST}"] == 1
+        assert world.loop.machine.counters[f"refused_{Code.FENCED}"] == 1
         assert refused == []  # Its connection is gone: nobody is there to hear it.
         assert living.put("t", b"x").stored
         assert values(living, "t") == [b"x"]

@@ -20,6 +20,8 @@ ONCE_FAILED = {
     389: "a Welcome told cursors older than those on their way",
     1277: "a broker that could not start on a full disk died of an invariant",
     1630: "as above, after a kill",
+    5039: "an answer that was only late was called a breach of the fence",
+    20163: "a takeover tried twice was fenced by its own first Hello, which came late",
 }
 """Seeds of worlds that broke a promise while they were written. The worlds have grown since; the seeds are kept all the same."""
 

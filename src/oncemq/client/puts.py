@@ -11,8 +11,8 @@ Next: core/publisher.py for the rules.
 from __future__ import annotations
 
 import logging
-from functools import lru_cache
 from collections.abc import Callable, Iterable
+from functools import lru_cache
 
 from oncemq.client.bulk import blocks_of
 from oncemq.client.session import Session

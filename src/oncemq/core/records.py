@@ -26,13 +26,17 @@ class Started(msgspec.Struct, frozen=True, array_like=True):
 
 
 class SessionOpened(msgspec.Struct, frozen=True, array_like=True):
-    """A Hello was accepted; `kept` names the older streams that may still be sent."""
+    """A Hello was accepted; `kept` names the older streams that may still be sent.
+
+    `known` are sessions its directory had tried before: a Hello of one of them that arrives late fences nobody.
+    """
 
     client: str
     session: bytes
     kept: tuple[bytes, ...]
     ephemeral: bool
     wall_us: int
+    known: tuple[bytes, ...] = ()
 
 
 class SessionClosed(msgspec.Struct, frozen=True, array_like=True):

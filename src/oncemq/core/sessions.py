@@ -17,7 +17,7 @@ from oncemq.core.packets import NOBODY, Goodbye, GoodbyeDone, Hello, StreamInfo,
 from oncemq.core.records import SessionClosed, SessionOpened
 from oncemq.core.state import BrokerState
 from oncemq.core.streams import ClientState
-from oncemq.limits import CLIENTS_MAX
+from oncemq.limits import CLIENTS_MAX, SESSIONS_REMEMBERED
 from oncemq.model.names import EPHEMERAL_PREFIX, is_client_on_the_wire
 from oncemq.model.refusals import Code
 from oncemq.ports import Instant
@@ -31,7 +31,8 @@ def decide_hello(state: BrokerState, log_id: bytes, to: Sender, packet: Hello, n
         return refuse(to, refused)
     if client is not None and client.session == packet.session:
         return answer(to, _welcome(state, log_id, packet, client.previous, cursors))
-    record = SessionOpened(packet.client, packet.session, _kept(packet, client), packet.ephemeral, now.wall_us)
+    known = packet.known[-SESSIONS_REMEMBERED:]
+    record = SessionOpened(packet.client, packet.session, _kept(packet, client), packet.ephemeral, now.wall_us, known)
     return answer(to, _welcome(state, log_id, packet, _previous(client), cursors), record)
 
 

@@ -138,6 +138,7 @@ class BrokerState:
         else:
             self.sessions.pop(client.session, None)
             client.open_session(record.session, record.kept, record.wall_us)
+        client.past.extend(session for session in record.known if session not in client.past)
         self.sessions[record.session] = client
 
     def _client_forgotten(self, name: str) -> None:

@@ -15,7 +15,7 @@ import msgspec
 
 from oncemq.core.packets import NOBODY, StreamInfo
 from oncemq.core.records import Placement
-from oncemq.limits import OUTCOMES_KEPT_BLOCKS
+from oncemq.limits import OUTCOMES_KEPT_BLOCKS, SESSIONS_REMEMBERED
 
 
 class Kept(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -75,7 +75,7 @@ class ClientState:
         self.session = session
         self.ephemeral = ephemeral
         self.opened_us = opened_us
-        self.past: deque[bytes] = deque(maxlen=4)
+        self.past: deque[bytes] = deque(maxlen=2 * SESSIONS_REMEMBERED)
         self.previous = StreamInfo(NOBODY, 0)
         """The session this one replaced, and the last number it took: said in every Welcome, the repeated ones included."""
         self.streams: dict[bytes, Stream] = {session: Stream()}

@@ -251,7 +251,7 @@ def _weight(packet: Packet) -> int:
         case p.Put():
             return 32 * len(packet.topics)
         case p.Hello():
-            return 20 * len(packet.pending)
+            return 20 * (len(packet.pending) + len(packet.known))
         case p.Get():
             return 128 * len(packet.wants)
         case _:

@@ -199,20 +199,17 @@ def in_doubt_bound(events: list[Event]) -> Iterator[str]:
 
 
 def fencing(events: list[Event]) -> Iterator[str]:
-    """S17: after a newer life of a client was welcomed, no older one is told ok."""
+    """S17: what an older life of a client began after a newer one was welcomed is never told ok. A late answer is no offence."""
     newest: dict[str, int] = {}
+    too_late: set[tuple[str, int, str]] = set()
     for event in events:
-        name, life = str(event["process"]), int(event["life"] or 0)
+        name, life, message = str(event["process"]), int(event["life"] or 0), str(event.get("message"))
         if event["op"] == "welcome" and event["kind"] == "ok":
             newest[name] = max(life, newest.get(name, 0))
-        elif event["kind"] == "ok" and event["op"] in {"put", "subscribe"} and life < newest.get(name, 0):
-            yield f"{name} life {life} was told ok after life {newest[name]} was welcomed"
-
-
-def storage_error(events: list[Event]) -> Iterator[str]:
-    """S18: after a failed sync the broker says nothing more in that life."""
-    for event in _of(events, "after_failed_sync", "info"):
-        yield f"the broker spoke {event['packets']} packet(s) after its disk failed"
+        elif event["op"] == "put" and event["kind"] == "invoke" and life < newest.get(name, 0):
+            too_late.add((name, life, message))
+        elif event["op"] == "put" and event["kind"] == "ok" and (name, life, message) in too_late:
+            yield f"{name} life {life} put {message} and was told ok, after life {newest[name]} was welcomed"
 
 
 JUDGES: dict[str, Callable[[list[Event]], Iterator[str]]] = {
@@ -229,5 +226,4 @@ JUDGES: dict[str, Callable[[list[Event]], Iterator[str]]] = {
     "retention-law": retention_law,
     "in-doubt-bound": in_doubt_bound,
     "fencing": fencing,
-    "storage-error": storage_error,
 }
