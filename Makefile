@@ -6,7 +6,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint bench coverage clean
+.PHONY: help setup demo test lint bench coverage features clean
 
 help: ## List these targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/\1|\2/' | while IFS='|' read -r name text; do printf '  make %-10s %s\n' "$$name" "$$text"; done
@@ -48,10 +48,14 @@ bench: $(READY) ## A short tour of `oncemq bench`
 	@echo "==> bench: restart"
 	@$(BIN)/oncemq bench restart
 
-coverage: $(READY) ## Prove docs/coverage.md: run exactly the tests it names, feature by feature
-	@echo "==> coverage: the page names tests that exist"
+coverage: $(READY) ## Branches of core and journal that no test takes
+	@$(BIN)/python -m coverage run -m pytest -q -m "not real"
+	@$(BIN)/python -m coverage report
+
+features: $(READY) ## Prove docs/coverage.md: run exactly the tests it names, feature by feature
+	@echo "==> features: the page names tests that exist"
 	@$(BIN)/python -m pytest -q tests/tidy/test_coverage_page.py
-	@echo "==> coverage: those tests pass"
+	@echo "==> features: those tests pass"
 	@$(BIN)/python -m pytest -q $$(grep -oE 'tests/[A-Za-z0-9_/]+\.py::[A-Za-z0-9_:]+' docs/coverage.md | sort -u)
 
 clean: ## Remove .venv, caches and builds

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """docs/coverage.md: every feature of the earlier designs names the tests that show it, and those tests exist.
 
-May not: run them: `make coverage` does.
+May not: run them: `make features` does.
 The idea: a feature counts when a test shows it. A row is a line of a table whose first cell is an id like D0.4.
 Next: docs/coverage.md itself.
 """

@@ -9,6 +9,8 @@ Next: core/topics.py for what they change.
 
 from __future__ import annotations
 
+from typing import assert_never
+
 import msgspec
 
 from oncemq.core.departures import forget_records, unsubscribe_records
@@ -98,6 +100,8 @@ class Commands:
                 return self._delete_subscription(packet)
             case ForgetClient():
                 return self._forget_client(client, packet)
+            case _:
+                assert_never(packet)
 
     # --- subscriptions -------------------------------------------------------------------------------
 

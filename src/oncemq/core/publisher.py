@@ -166,10 +166,6 @@ class Publisher:
         return sum(entry.count for entry in self._entries)
 
     @property
-    def in_flight(self) -> int:
-        return self._sent
-
-    @property
     def is_window_full(self) -> bool:
         return self._sent >= PUT_WINDOW_BLOCKS or self._sent_bytes >= PUT_WINDOW_BYTES
 

@@ -65,8 +65,6 @@ def _decode(content: bytes) -> Slot | None:
     if len(content) < _SIZE or _CRC.unpack_from(content, _SIZE - 4)[0] != crc32c(content[: _SIZE - 4]):
         return None
     counter, finished, handed, reserved, append_number = _HOT.unpack_from(content)
-    if counter == 0:
-        return None
     subscription_id, topic_id, start_id, session, boot, is_clean, mode = _COLD.unpack_from(content, _HOT.size)
     slot = Slot(
         subscription_id,

@@ -9,6 +9,7 @@ Next: core/broker.py, which decides which records there shall be.
 from __future__ import annotations
 
 import hashlib
+from typing import assert_never
 
 import msgspec
 
@@ -115,6 +116,8 @@ class BrokerState:
             case records.Started(start_id, first_append_number):
                 self.starts.append(Start(start_id, first_append_number))
                 self.ids_given = 0
+            case _:
+                assert_never(record)
 
     def _stored(self, record: records.Stored) -> None:
         invariant(record.append_number == self.next_append_number, "append numbers have no gaps", got=record.append_number)
@@ -144,8 +147,7 @@ class BrokerState:
     def _client_forgotten(self, name: str) -> None:
         client = self.clients.pop(name)
         self.sessions.pop(client.session, None)
-        for subscription_id in list(client.subscriptions.values()):
-            self._unsubscribed(subscription_id)
+        invariant(not client.subscriptions, "a client is forgotten after its subscriptions", client=name)
 
     def _command_settled(self, name: str, session: bytes, command: int, reply: bytes) -> None:
         client = self.clients.get(name)
@@ -163,8 +165,7 @@ class BrokerState:
         del self.topic_ids[topic.name]
         for subscription in topic.subscriptions.values():
             del self.subscriptions[subscription.subscription_id]
-            if subscription.client in self.clients:
-                self.clients[subscription.client].subscriptions.pop(topic_id, None)
+            del self.clients[subscription.client].subscriptions[topic_id]
 
     def _subscribed(self, record: records.Subscribed) -> None:
         subscription = Subscription(record.subscription_id, record.topic_id, record.client, record.authority, record.start_offset)
@@ -178,9 +179,8 @@ class BrokerState:
 
     def _unsubscribed(self, subscription_id: int) -> None:
         subscription = self.subscriptions.pop(subscription_id)
-        self.topics[subscription.topic_id].subscriptions.pop(subscription_id)
-        if subscription.client in self.clients:
-            self.clients[subscription.client].subscriptions.pop(subscription.topic_id, None)
+        del self.topics[subscription.topic_id].subscriptions[subscription_id]
+        del self.clients[subscription.client].subscriptions[subscription.topic_id]
 
     # --- snapshots ---------------------------------------------------------------------------------
 
