@@ -104,6 +104,9 @@ class Disk(Protocol):
 class Network(Protocol):
     """What a broker speaks through: packets from and to many addresses, none of them reliable."""
 
+    dropped: int
+    """Packets that could not be handed over, and peers that were not believed."""
+
     def wait(self, timeout_ms: int) -> bool:
         """Wait until a packet may be there; False when the time is over."""
 

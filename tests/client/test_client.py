@@ -9,6 +9,7 @@ import pytest
 
 import oncemq
 from oncemq.limits import BLOCK_CUT_MESSAGES, HEADERS_BYTES_MAX, KEY_BYTES_MAX, KIB
+from oncemq.model.message import Source
 from tests.client.conftest import Connect
 
 
@@ -505,3 +506,22 @@ def test_statistics_are_numbers_with_names(client: oncemq.Client, topic: str) ->
     assert after["append_number"] == before["append_number"] + 1
     assert after["journal_syncs"] > before["journal_syncs"]
     assert after["clients"] >= 1
+
+
+def test_a_bad_value_among_many_puts_nothing_at_all(connect: Connect, topic: str) -> None:
+    """A list is judged as a whole before its first block is cut: what is refused has left nothing behind."""
+    client = connect()
+    client.subscribe(topic)
+    with pytest.raises(oncemq.UsageError):
+        client.put_many(topic, [b"x"] * 2_500 + ["text"])  # type: ignore[list-item]
+
+    assert client.pending == 0
+    assert client.get(topic, timeout=0) is None
+
+
+def test_headers_that_cannot_be_read_are_damaged_and_name_the_message() -> None:
+    """What another publisher sent must not surprise an application with somebody else's exception."""
+    source = Source("t", 1, "p", b"s" * 16, 1, 0, 1, 1, b"s" * 16)
+    message = oncemq.Message("t", 7, b"", None, b"\xff\xff", 0, source)
+    with pytest.raises(oncemq.Damaged, match="headers"):
+        _ = message.headers

@@ -34,6 +34,8 @@ def blocks_of(
 ) -> Iterator[OpenBlock]:
     """Yield full blocks of these values, in order. A key that cannot be is told before the first of them."""
     _check_keys(keys)
+    if isinstance(values, list | tuple):
+        _checked(list(values))  # What is all there is judged as a whole: one bad value, and nothing is put.
     source = iter(values)
     taken = 0
     while chunk := _checked(list(islice(source, BLOCK_CUT_MESSAGES))):

@@ -236,6 +236,7 @@ class BrokerLoop:
     def _report(self) -> p.StatsDone:
         journal = self.journal.statistics()
         values = self.machine.statistics() | {
+            "network_dropped": self._network.dropped,
             "journal_bytes": journal.size_bytes,
             "journal_segments": journal.segments,
             "journal_groups": journal.groups_appended,

@@ -14,6 +14,8 @@ from typing import Any, overload
 
 import msgspec
 
+from oncemq.errors import Damaged
+
 Headers = dict[str, str | bytes]
 
 
@@ -44,10 +46,13 @@ class Message(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def headers(self) -> Headers:
-        """The headers given at put, decoded on demand."""
+        """The headers given at put, decoded on demand; raises Damaged if the publisher sent something else."""
         if self.raw_headers is None:
             return {}
-        return msgspec.msgpack.decode(self.raw_headers, type=dict[str, Any])
+        try:
+            return msgspec.msgpack.decode(self.raw_headers, type=dict[str, Any])
+        except (msgspec.DecodeError, UnicodeDecodeError) as problem:
+            raise Damaged(self.topic, self.offset, self.offset + 1, f"its headers cannot be read: {problem}") from problem
 
     @property
     def publisher(self) -> str:

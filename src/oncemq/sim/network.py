@@ -50,6 +50,7 @@ class SimNetwork:
         self.rule: Callable[[Transit], Verdict] = lambda _: DELIVER
         self.is_up = False
         self.packets = 0
+        self.dropped = 0
         self.trace = hashlib.blake2b(digest_size=12)
         """Every packet that was ever sent, with its time: two runs of one seed must agree on it."""
         self._scheduler = scheduler
