@@ -50,13 +50,21 @@ def confirmed(stage: Stage) -> list[int]:
 # --- D0.11: five crash points ---------------------------------------------------------------------------
 
 
+def flushed(stage: Stage) -> int:
+    """How many messages the next run found in the outbox and had confirmed.
+
+    The one that was open, and perhaps the one before: that it was confirmed is written down while the next answer is on its way.
+    """
+    return int(stage.facts("publisher").rows("flushed")[-1][0])
+
+
 def test_client_dies_before_it_sends(stage: Stage) -> None:
     """1: the put is in the outbox and nowhere else; the next run sends it first."""
     stage.publisher(1, LAST, crash_at="client.before_send:4").wait_for_crash()  # Hello and two puts were sent.
     assert (stage.facts("publisher").tried(), confirmed(stage)) == ([1, 2, 3], [1, 2])
     stage.assert_stored_once(range(1, 3))
     stage.publisher(4, LAST).wait_for_success()
-    assert stage.facts("publisher").has("flushed 1")
+    assert flushed(stage) in {1, 2}
     finish(stage)
 
 
@@ -94,7 +102,7 @@ def test_server_stays_down_and_a_later_run_continues(stage: Stage) -> None:
     assert stage.facts("publisher").has("pending 3 1")
     stage.broker.start()
     stage.publisher(4, LAST).wait_for_success()
-    assert stage.facts("publisher").has("flushed 1")
+    assert flushed(stage) in {1, 2}
     finish(stage)
 
 
@@ -118,7 +126,7 @@ def test_client_dies_before_it_takes_the_answer_to_a_put(stage: Stage) -> None:
     assert (stage.facts("publisher").tried(), confirmed(stage)) == ([1, 2, 3], [1, 2])
     stage.assert_stored_once(range(1, 4))
     stage.publisher(4, LAST).wait_for_success()
-    assert stage.facts("publisher").has("flushed 1")
+    assert flushed(stage) in {1, 2}
     finish(stage)
 
 
