@@ -235,6 +235,10 @@ class Outbox:
             return None
         spare = self._spares.pop()
         self._disk.rename(file_name(OUTBOXES, spare.number), file_name(OUTBOXES, number))
+        with _refusing():
+            # Before anything is written over: under its old name a half-overwritten segment would be damage, and with it
+            # would go what it alone knows as confirmed, while older segments come back.
+            self._disk.sync_names()
         spare.number = number
         return spare
 
