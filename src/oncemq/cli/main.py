@@ -32,6 +32,7 @@ from oncemq.cli import (
     subscribe,
     subscriptions,
     topics,
+    torture,
     verify,
 )
 from oncemq.cli.exits import Exit, table_text
@@ -86,6 +87,7 @@ app.command("verify", rich_help_panel=BROKER)(verify.verify)
 app.command("backup", rich_help_panel=BROKER)(backup.backup)
 app.command("demo", rich_help_panel=PROOF)(demo.demo)
 app.command("sim", rich_help_panel=PROOF)(sim.sim)
+app.command("torture", rich_help_panel=PROOF)(torture.torture)
 
 if importlib.util.find_spec("oncemq.cli.bench") is not None:
     app.add_typer(importlib.import_module("oncemq.cli.bench").app, name="bench", rich_help_panel=PROOF)

@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`oncemq torture`: real processes, real faults, and the judges of the simulator over what everybody wrote down.
+
+May not: judge. Verdicts come from sim/checkers.py through torturing/verdict.py; figures are counted from histories.
+The idea: a broker, publishers and subscribers are killed, paused, cut off and robbed of their disk in an order drawn from a seed.
+What this machine does not allow is said in the result, never skipped in silence.
+Next: torturing/performance.py for the order of things.
+"""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+import signal
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from oncemq.cli.exits import Exit
+from oncemq.cli.options import Json
+from oncemq.cli.output import Output, output_of
+from oncemq.errors import UsageError
+
+if TYPE_CHECKING:
+    from oncemq.cli.torturing.performance import Performance
+    from oncemq.cli.torturing.verdict import Verdict
+
+_COUNTS = (
+    "kills",
+    "broker_kills",
+    "client_kills",
+    "crash_points",
+    "power_cuts",
+    "pauses",
+    "partitions",
+    "one_way_partitions",
+    "disk_full",
+    "io_errors",
+    "line_faults",
+)
+_FIGURES = ("put", "confirmed", "delivered", "in_doubt", "lost", "twice", "confirmed_but_missing", "told_damaged")
+_ALL = "all"
+
+Kills = Annotated[
+    int, typer.Option(min=1, metavar="N", help="How often to kill; without kills among the faults: how many faults.")
+]
+Seconds = Annotated[float, typer.Option(min=1, metavar="S", help="Stop harming after this time, however many kills there were.")]
+Seed = Annotated[int | None, typer.Option(min=0, metavar="SEED", help="Draw the faults from this seed; without it: any.")]
+Faults = Annotated[
+    str,
+    typer.Option(
+        metavar="LIST",
+        help="What may happen, with commas: broker_kill, client_kill, crash_point, pause, partition, disk_full, io_error, "
+        "power_cut, line; or all.",
+    ),
+]
+Keep = Annotated[Path | None, typer.Option(metavar="DIR", help="Run in this new directory, and keep it with all histories.")]
+
+
+def torture(
+    context: typer.Context,
+    kills: Kills = 20,
+    seconds: Seconds = float("inf"),
+    seed: Seed = None,
+    faults: Faults = _ALL,
+    keep: Keep = None,
+    _json: Json = False,
+) -> int:
+    """Kill, pause, cut off and starve real brokers and clients, and judge what they did.
+
+    Everything happens on the loopback, or in network namespaces, mounts and processes made by the run and gone with it.
+    Exit code 1 if a promise was broken; the directory with the histories is then kept.
+
+    oncemq torture
+    oncemq torture --kills 1000 --faults broker_kill,client_kill
+    oncemq torture --kills 50 --faults power_cut
+    """
+    from oncemq.cli.torturing.performance import Performance, Plan
+
+    output, chosen = output_of(context), _faults(faults)
+    before = {number: signal.signal(number, _on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
+    directory = _directory(keep)
+    plan = Plan(directory, chosen, kills, seconds, secrets.randbelow(2**31) if seed is None else seed)
+    is_kept = True  # Whatever nobody expected is worth a look.
+    try:
+        with _Progress(output, kills) as progress:
+            performance = Performance(plan, progress.update)
+            started = time.monotonic()
+            verdict = performance.run()
+        is_kept = bool(verdict.violations) or keep is not None
+        _report(output, performance, verdict, time.monotonic() - started)
+    except (KeyboardInterrupt, UsageError):
+        is_kept = keep is not None
+        raise
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        _clean_up(output, directory, is_kept=is_kept)
+    return Exit.FAILED if verdict.violations else Exit.OK
+
+
+def _on_signal(_number: int, _frame: object) -> None:
+    """Take everything down, once: a second signal must not interrupt that."""
+    from oncemq.cli.torturing.performance import ignore_signals
+
+    ignore_signals()
+    raise KeyboardInterrupt
+
+
+def _faults(text: str) -> tuple[str, ...]:
+    from oncemq.cli.torturing.nemesis import WEIGHTS
+
+    names = tuple(WEIGHTS) if text == _ALL else tuple(name.strip() for name in text.split(",") if name.strip())
+    unknown = [name for name in names if name not in WEIGHTS]
+    if unknown or not names:
+        raise UsageError(f"--faults {text!r}: use some of {', '.join(WEIGHTS)}, with commas, or all")
+    return names
+
+
+def _directory(keep: Path | None) -> Path:
+    if keep is None:
+        return Path(tempfile.mkdtemp(prefix="oncemq-torture-"))
+    if keep.exists() and any(keep.iterdir()):
+        raise UsageError(f"--keep {keep}: this directory is not empty, use a new one")
+    keep.mkdir(parents=True, exist_ok=True)
+    return keep.resolve()
+
+
+def _clean_up(output: Output, directory: Path, *, is_kept: bool) -> None:
+    if is_kept:
+        output.note(f"histories and logs are in {directory}")
+    else:
+        shutil.rmtree(directory)
+
+
+def _report(output: Output, performance: Performance, verdict: Verdict, seconds: float) -> None:
+    plan = performance.plan
+    row: dict[str, object] = {name: getattr(verdict, name) for name in _FIGURES}
+    row |= {name: performance.tally[name] for name in _COUNTS}
+    row |= {"disk": performance.store_kind, "seconds": round(seconds, 1), "seed": plan.seed}
+    if output.is_json:
+        row |= {"violations": verdict.violations, "not_possible": performance.not_possible}
+        row |= {"directory": str(plan.directory)} if verdict.violations else {}
+    output.card(row)
+    for law, witnesses in verdict.violations.items():
+        for witness in witnesses:
+            output.failure(law, f"{law}: {witness}")
+    for name, reason in performance.not_possible.items():
+        output.warn(f"{name} is not possible here: {reason}")
+
+
+class _Progress:
+    """A bar on a terminal, nothing elsewhere."""
+
+    def __init__(self, output: Output, kills: int) -> None:
+        self._bar = None
+        if output.has_watcher:
+            from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+            columns = (TextColumn("{task.description:<16}"), BarColumn(bar_width=40), MofNCompleteColumn(), TimeElapsedColumn())
+            self._bar = Progress(*columns, console=output.console(stderr=True), transient=True)
+            self._task = self._bar.add_task("torturing", total=kills)
+
+    def __enter__(self) -> _Progress:
+        if self._bar is not None:
+            self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def update(self, done: int, last: str) -> None:
+        if self._bar is not None:
+            self._bar.update(self._task, description=last or "torturing", completed=done or None)

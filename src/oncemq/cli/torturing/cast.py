@@ -1,0 +1,200 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Everybody who plays: the broker, its clients and the bad line. Whoever dies is started again.
+
+May not: harm anybody; nemesis.py does. Excuse a death that no fault explains.
+The idea: `watch` is called all the time. It notices who has ended, compares how with what is expected, and gives the next life
+after a while drawn from the seed.
+Next: processes.py for one process, performance.py for the phases.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+
+import msgspec
+
+from oncemq.adapters.crash_hook import EXIT_CODE
+from oncemq.cli.exits import Exit
+from oncemq.cli.torturing.processes import Child, TortureFailed
+from oncemq.cli.torturing.recorder import history_of
+from oncemq.cli.torturing.roles import Part
+from oncemq.cli.torturing.store import Store
+from oncemq.cli.torturing.wires import Loopback
+
+TOPICS = ("orders", "payments", "events")
+SEGMENT_SIZE = "256KiB"
+"""Small, so that segments roll and snapshots are cut while processes die."""
+_PUBLISHERS = 3
+_SUBSCRIPTIONS = (TOPICS, TOPICS[:2], TOPICS[1:])
+_PAUSE_MS = 20
+"""Between two puts of a publisher, at most: the load must fit into the memory of the judges."""
+_DEAD_S = 0.3
+_BROKER = "broker"
+
+
+@dataclass
+class Player:
+    """Somebody with many lives."""
+
+    name: str
+    role: str = ""
+    topics: tuple[str, ...] = ()
+    life: int = 0
+    child: Child | None = None
+    due_s: float = 0.0
+    """When the next life begins."""
+    is_done: bool = False
+    crash_at: str = ""
+    """Where the next life is to end."""
+
+    @property
+    def is_alive(self) -> bool:
+        return self.child is not None and self.child.code is None
+
+
+@dataclass
+class Place:
+    """Where a run happens."""
+
+    directory: Path
+    store: Store
+    wires: Loopback
+    seed: int
+    is_full: bool = False
+    """Whether the broker's disk is full right now."""
+    tally: Counter[str] = field(default_factory=Counter)
+
+
+class Cast:
+    def __init__(self, place: Place, random: Random) -> None:
+        self.place = place
+        self._random = random
+        self.broker = Player(_BROKER)
+        self.clients = [Player(f"sub{number}", "subscribe", topics) for number, topics in enumerate(_SUBSCRIPTIONS)]
+        self.clients += [Player(f"pub{number}", "publish", TOPICS) for number in range(_PUBLISHERS)]
+        self.may_end = False
+        """Whether clients may come to an end by themselves."""
+        self.proxy: Child
+        self._children: list[Child] = []
+
+    def players(self) -> list[Player]:
+        return [self.broker, *self.clients]
+
+    def open(self) -> None:
+        """Start everybody: the broker, then topics, then subscribers, then publishers."""
+        self._start(self.broker)
+        self._child(self.broker).wait_until_ready()
+        self.proxy = self._spawn("proxy", self._proxy_command())
+        self.proxy.wait_until_ready()
+        self.errand("prepare")
+        for client in self.clients:
+            self._start(client)
+            if client.role == "subscribe":
+                self._child(client).wait_until_ready()
+
+    def close(self) -> None:
+        for child in self._children:
+            child.close()
+
+    def errand(self, role: str) -> None:
+        """Have something done through the public client, from where the clients are."""
+        command = self._client_command(Player("harness", role, TOPICS, 1), self.place.wires.broker_address)
+        child = self._spawn(f"harness-{role}", command)
+        if child.wait() != Exit.OK:
+            raise child.failed(f"could not {role}")
+
+    def stop_broker(self) -> None:
+        """End the broker cleanly."""
+        child = self._child(self.broker)
+        child.signal(signal.SIGTERM)
+        if (code := child.wait()) != Exit.OK:
+            raise child.failed(f"was asked to stop and ended with exit code {code}")
+
+    # --- lives -----------------------------------------------------------------------------------------
+
+    def watch(self) -> None:
+        """Notice who has ended, and start whoever is due."""
+        for player in self.players():
+            if player.child is not None and player.child.code is not None:
+                self._on_end(player, player.child, player.child.code)
+            if player.child is None and not player.is_done and time.monotonic() >= player.due_s:
+                self._start(player)
+
+    def _on_end(self, player: Player, child: Child, code: int) -> None:
+        player.child = None
+        player.due_s = time.monotonic() + self._random.random() * _DEAD_S
+        child.close()
+        self._children.remove(child)
+        if code == Exit.OK and self.may_end and player is not self.broker:
+            player.is_done = True
+        elif code not in child.expected:
+            raise child.failed(f"(life {player.life}) ended with exit code {code}")
+        elif code == EXIT_CODE:
+            self.place.tally["crash_points"] += 1
+            self.count_kill(player)
+
+    def count_kill(self, player: Player) -> None:
+        self.place.tally["kills"] += 1
+        self.place.tally["broker_kills" if player is self.broker else "client_kills"] += 1
+
+    def _start(self, player: Player) -> None:
+        player.life += 1
+        crash_at, player.crash_at = player.crash_at, ""
+        if player is self.broker:
+            command = self._broker_command()
+        else:
+            command = self._client_command(player, self._random.choice([self.place.wires.broker_address, self._proxy_address]))
+        player.child = self._spawn(player.name, command, crash_at=crash_at)
+        if player is self.broker and self.place.is_full:
+            player.child.expected.add(Exit.DISK)  # It may start on a full disk, or say that it cannot.
+
+    def _spawn(self, name: str, command: list[str], *, crash_at: str = "") -> Child:
+        child = Child(name, command, self.place.directory / "errors" / f"{name}.log", crash_at=crash_at)
+        self._children.append(child)
+        return child
+
+    @staticmethod
+    def _child(player: Player) -> Child:
+        if player.child is None:
+            raise TortureFailed(f"{player.name} does not run")
+        return player.child
+
+    # --- commands --------------------------------------------------------------------------------------
+
+    def _broker_command(self) -> list[str]:
+        wires = self.place.wires
+        options = ["--address", wires.broker_address, "--segment-size", SEGMENT_SIZE, "--json"]
+        return [*wires.beside_broker(), sys.executable, "-m", "oncemq", "serve", str(self.place.store.directory), *options]
+
+    @property
+    def _proxy_address(self) -> str:
+        return f"tcp://127.0.0.1:{self.place.wires.proxy_port}"
+
+    def _proxy_command(self) -> list[str]:
+        wires = self.place.wires
+        host, _, port = wires.broker_address.removeprefix("tcp://").rpartition(":")
+        module = [sys.executable, "-m", "oncemq.cli.torturing.proxy"]
+        return [*wires.beside_clients(), *module, str(wires.proxy_port), host, port]
+
+    def _client_command(self, player: Player, address: str) -> list[str]:
+        seed = f"{self.place.seed}-{player.name}-{player.life}"
+        directory = str(self.place.directory)
+        part = Part(player.role, player.name, player.life, address, directory, player.topics, seed, _PAUSE_MS)
+        module = [sys.executable, "-m", "oncemq.cli.torturing.roles", msgspec.json.encode(part).decode()]
+        return [*self.place.wires.beside_clients(), *module]
+
+    # --- how far things are ----------------------------------------------------------------------------
+
+    def written_bytes(self) -> int:
+        """How much the clients have written down: it grows while messages flow."""
+        paths = [history_of(self.place.directory, client.name) for client in self.clients]
+        return sum(path.stat().st_size for path in paths if path.exists())
+
+    def is_everybody_done(self, role: str) -> bool:
+        return all(client.is_done for client in self.clients if client.role == role)
