@@ -93,13 +93,17 @@ class Gap(Told):
 
 
 class Damaged(Told):
-    """Messages [first, end) are stored but their bytes are wrong. `settle(topic, "skip")` goes on behind them."""
+    """Messages [first, end) are stored but cannot be read, or their bytes are wrong.
+
+    `settle(topic, "repeat")` tries again, `settle(topic, "skip")` goes on behind them.
+    """
 
     def __init__(self, topic: str, first: int, end: int, reason: str) -> None:
         self.topic, self.first, self.end, self.reason = topic, first, end, reason
         super().__init__(
             f"messages {first} to {end - 1} of topic {topic!r} are damaged ({reason}); "
-            f"restore them from a backup, or settle({topic!r}, 'skip') to go on behind them"
+            f"settle({topic!r}, 'repeat') to try again, restore them from a backup, "
+            f"or settle({topic!r}, 'skip') to go on behind them"
         )
 
 

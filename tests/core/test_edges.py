@@ -211,3 +211,16 @@ def test_taking_many_of_nothing_moves_nothing() -> None:
     assert subscriber.take_many(5) == []
     assert subscriber.take_ready() is None
     assert (subscriber.slot.finished, subscriber.slot.handed) == (4, 4)
+
+
+def test_what_could_not_be_read_can_be_asked_for_again() -> None:
+    """A disk that failed once may read now: "repeat" gives nothing up, "skip" goes on behind it."""
+    subscriber = subscriber_at(4)
+    subscriber.on_part(0, 9, 0, Span(2, 7))
+    subscriber.settle("repeat")
+
+    assert subscriber.damaged is None
+    assert (subscriber.next_offset, subscriber.slot.finished) == (4, 4)
+    subscriber.on_part(0, 9, 0, Span(2, 7))
+    subscriber.settle("skip")
+    assert (subscriber.next_offset, subscriber.slot.finished) == (7, 7)

@@ -99,8 +99,11 @@ class Subscriber:
 
     def settle(self, choice: str) -> None:
         """Resolve what is in doubt or damaged: `repeat` hands it out again, `skip` counts it as finished."""
-        if self.damaged is not None and choice == "skip":
-            self._go_on_at(self.damaged[0].end)
+        if self.damaged is not None:
+            if choice == "skip":
+                self._go_on_at(self.damaged[0].end)
+            else:
+                self.drop_buffer()  # Ask again: a disk that failed to read once may read now.
             self.damaged = None
         elif self.doubt is not None:
             self.drop_buffer()
