@@ -391,3 +391,26 @@ def test_a_client_that_is_not_closed_is_warned_about(broker: oncemq.Broker, tmp_
     with pytest.warns(ResourceWarning, match="unclosed <oncemq.Client 'unclosed' at"):
         client.__del__()
     client.close()
+
+
+def test_a_put_that_was_refused_leaves_no_empty_block_behind(connect: Connect, topic: str) -> None:
+    """An open block whose only message was refused is not cut: the next flush has nothing to send."""
+    client = connect()
+    with pytest.raises(oncemq.UsageError):
+        client.put(topic, b"v", key="text", wait=False)  # type: ignore[call-overload]
+
+    assert client.flush() == 0
+    assert client.close() == 0
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_clients_that_nobody_closes_do_not_hang_the_process(broker: oncemq.Broker) -> None:
+    """They are warned about when they are collected; collecting them must not wait for their sockets."""
+    code = (
+        "import gc, sys, warnings, oncemq\n"
+        "warnings.simplefilter('ignore')\n"
+        "for _ in range(20):\n"
+        "    oncemq.connect(sys.argv[1])\n"
+        "    gc.collect()\n"
+    )
+    subprocess.run([sys.executable, "-c", code, broker.address], timeout=60, check=True)

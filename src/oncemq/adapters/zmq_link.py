@@ -22,11 +22,11 @@ from oncemq.ports import Frames
 class ZmqLink:
     def __init__(self, address: str) -> None:
         self._address = address
-        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        # The process's own context, which outlives every client: one that is collected with its socket open would wait for ever.
+        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context.instance()
         try:
             self._socket = self._open()
         except zmq.ZMQError as problem:
-            self._context.term()
             raise UsageError(f"{address!r} is not an address ({problem}): use one like tcp://127.0.0.1:5556") from problem
 
     def _open(self) -> zmq.Socket[bytes]:
@@ -69,4 +69,3 @@ class ZmqLink:
 
     def close(self, *, linger_ms: int = 0) -> None:
         self._socket.close(linger=linger_ms)
-        self._context.term()

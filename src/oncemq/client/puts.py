@@ -66,8 +66,11 @@ class Puts:
         return entry
 
     def cut_all(self) -> None:
-        for block in list(self.open_blocks.values()):
-            self.cut(block)
+        for key, block in list(self.open_blocks.items()):
+            if block.values:
+                self.cut(block)
+            else:
+                del self.open_blocks[key]  # Its only message was refused: there is nothing to put.
 
     def hand_over(self, block: OpenBlock) -> None:
         """Cut a full block without waiting for its outcome; wait only while the window is full.

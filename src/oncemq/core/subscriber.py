@@ -192,11 +192,10 @@ class Subscriber:
         return False
 
     def _slice_next(self) -> bool:
-        source, block, skip = self._blocks.popleft()
-        self.buffered_bytes -= len(block)
+        source, block, skip = self._blocks[0]
         expected = source.first_offset + skip
         try:
-            self._messages = messages_of(block, source, skip=skip)
+            messages = messages_of(block, source, skip=skip)
         except BadBlock as problem:
             end = source.first_offset + self._count_of(block)
             self._blocks.clear()
@@ -204,8 +203,11 @@ class Subscriber:
             self.buffered_bytes = 0
             self.damaged = Span(expected, max(end, expected + 1)), str(problem)
             return False
-        self._position = 0
-        return bool(self._messages)
+        # Only now: whatever interrupts the slicing, a signal handler for one, must not take the block with it.
+        self._blocks.popleft()
+        self.buffered_bytes -= len(block)
+        self._messages, self._position = messages, 0
+        return bool(messages)
 
     def _count_of(self, block: bytes) -> int:
         return int.from_bytes(block[4:8], "little")
