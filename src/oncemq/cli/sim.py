@@ -4,7 +4,7 @@
 May not: judge. Verdicts come from sim/checkers.py, traces from sim/swarm.py.
 The idea: two workers with different PYTHONHASHSEEDs run the same seeds; whatever they disagree on is not
 deterministic, and a failure by itself. A seed that fails is named with the one line that replays it.
-Next: sim/worker.py for a worker, sim/bugs.py for `--bugs`.
+Next: sim/worker.py for a worker, sim/bugs.py for `--bugs`, cli/proofs.py for what is exhaustive.
 """
 
 from __future__ import annotations
@@ -30,10 +30,29 @@ Seeds = Annotated[int, typer.Option("--seeds", min=1, metavar="N", help="How man
 First = Annotated[int, typer.Option("--first", min=0, metavar="SEED", help="The first seed.")]
 Seed = Annotated[int | None, typer.Option("--seed", min=0, metavar="SEED", help="Replay this one seed, and print its history.")]
 Bugs = Annotated[bool, typer.Option("--bugs", help="Plant each known bug in the product, and run seeds until it is caught.")]
+Images = Annotated[
+    int | None, typer.Option("--images", min=1, metavar="N", help="Recover from N crash images of recorded runs instead.")
+]
+CrashPoints = Annotated[
+    bool, typer.Option("--crash-points", help="Let somebody die at every crash point, and at every pair of them.")
+]
+Case = Annotated[
+    str | None, typer.Option("--case", metavar="CASE", help="Replay one case of --crash-points, and print its history.")
+]
+Explore = Annotated[bool, typer.Option("--explore", help="Search all orders of events for three messages, within bounds.")]
 
 
 def sim(
-    context: typer.Context, seeds: Seeds = 100, first: First = 0, seed: Seed = None, bugs: Bugs = False, _json: Json = False
+    context: typer.Context,
+    seeds: Seeds = 100,
+    first: First = 0,
+    seed: Seed = None,
+    bugs: Bugs = False,
+    images: Images = None,
+    crash_points: CrashPoints = False,
+    case: Case = None,
+    explore: Explore = False,
+    _json: Json = False,
 ) -> int:
     """Run the broker and its clients in simulated worlds that go wrong, and judge what they did.
 
@@ -42,8 +61,24 @@ def sim(
     oncemq sim --seed 81 > history.jsonl
 
     oncemq sim --bugs
+
+    oncemq sim --images 100000
+
+    oncemq sim --crash-points
+
+    oncemq sim --explore
     """
+    from oncemq.cli import proofs
+
     output = output_of(context)
+    if images is not None:
+        return proofs.run_images(output, first, images)
+    if case is not None:
+        return proofs.replay_case(output, case)
+    if crash_points:
+        return proofs.run_crash_points(output)
+    if explore:
+        return proofs.run_explore(output)
     if seed is not None:
         return _replay(output, seed)
     return _hunt(output) if bugs else _run(output, first, first + seeds)
