@@ -142,14 +142,10 @@ def workplace(directory: Path) -> Iterator[Workplace]:
             until_the_end.enter_context(StopAsked())  # A second Ctrl-C must not leave half of it behind.
 
 
-_ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-"""Ctrl-C among them: a shell starts its background jobs with that one ignored."""
-
-
 @contextmanager
 def _interruptible() -> Iterator[ExitStack]:
     """Have whatever asks this process to end do what Ctrl-C does; the stack is left before that is over."""
-    before = {number: signal.signal(number, signal.default_int_handler) for number in _ENDINGS}
+    before = {number: signal.signal(number, signal.default_int_handler) for number in (signal.SIGTERM, signal.SIGHUP)}
     try:
         with ExitStack() as stack:
             yield stack
