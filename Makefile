@@ -15,7 +15,7 @@ $(READY): pyproject.toml constraints.txt
 	@echo "==> setup: .venv with the versions of constraints.txt"
 	@$(PYTHON) -c 'import sys; sys.exit("oncemq needs Python 3.11 or newer; try: make PYTHON=python3.11 setup" if sys.version_info < (3, 11) else 0)'
 	@$(PYTHON) -m venv --clear .venv
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[test,lint]"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[spark,lab,postgresql,test,lint]"
 	@touch $@
 
 setup: $(READY) ## Make .venv and install everything the other targets need
