@@ -4,7 +4,7 @@
 May not: import anything of the project; compute anything but constants.
 The idea: a number that is not here does not exist. Each line ends with where the number comes from:
 `rule` (notes of the design), `measured` (with the command), `paper`, `peer` (what comparable systems use), `guess`.
-Next: errors.py for what happens when a bound is met, docs/reference in docs/ for the same table in prose.
+Next: errors.py for what happens when a bound is met, docs/protocol.md for those a client must know.
 """
 
 from __future__ import annotations
