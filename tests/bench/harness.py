@@ -10,10 +10,12 @@ from __future__ import annotations
 import json
 import os
 import select
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -66,9 +68,14 @@ class Running:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        if self.process.poll() is None:
-            self.process.kill()
-        self.process.communicate()
+        if self.process.poll() is not None:
+            return
+        self._look()
+        self.process.kill()
+        for pid in self.children:  # They hold our pipes open: without this the next line would wait for them.
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        self.process.communicate(timeout=DEADLINE_S)
 
     def wait_until(self, is_so: Callable[[Self], bool]) -> None:
         """Look until it is so, and remember the processes seen meanwhile."""

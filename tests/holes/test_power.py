@@ -7,6 +7,7 @@ byte: test_case_1 to test_case_4 in tests/journal/test_recovery.py. What is here
 
 from __future__ import annotations
 
+import contextlib
 import errno
 from contextlib import suppress
 
@@ -246,6 +247,32 @@ def test_h09_a_disk_that_is_full_at_any_instant_loses_and_repeats_nothing(slack:
             assert [value.rstrip(b"\0") for value in values(sub, "t")] == [*number(confirmed + 1), b"last"]
 
     world.run(look)
+
+
+def test_h09_the_log_says_once_that_the_disk_is_full_and_once_that_space_is_back(caplog: pytest.LogCaptureFixture) -> None:
+    """Gets that still fit in while a put does not are no news: the log tells people when to act, and not at every packet."""
+    world = started(settings=ROOMY)
+    subscribed(world)
+
+    def fill() -> None:
+        pub, sub = world.connect("pub"), world.connect("sub")
+        world.disk.capacity_bytes = world.disk.used_bytes()
+        with contextlib.suppress(PutPending):
+            for value in number(400):
+                pub.put("t", value + bytes(20_000))
+        for _ in range(5):
+            sub.get("t", timeout=0)
+            with contextlib.suppress(PutPending):
+                pub.flush()
+        world.disk.capacity_bytes = None
+        pub.flush()
+        for client in (pub, sub):
+            client.close()
+
+    with caplog.at_level("WARNING", "oncemq.broker"):
+        world.run(fill)
+    told = [record.getMessage() for record in caplog.records if "space" in record.getMessage()]
+    assert told == ["disk full: puts are refused until there is space", "space is back: puts are taken"]
 
 
 def test_h09_a_write_that_fails_after_all_stops_the_broker_and_the_restart_has_everything_confirmed() -> None:

@@ -33,6 +33,7 @@ class EchoCaller:
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._socket = self._context.socket(zmq.DEALER)
         self._socket.setsockopt(zmq.RCVTIMEO, 10_000)  # A server that died must not hang whoever waits for it.
+        self._socket.setsockopt(zmq.LINGER, 1_000)  # Nor may it hold up the end of a process that was interrupted.
         self._socket.connect(address)
 
     def call(self, frames: Sequence[bytes]) -> None:
@@ -42,5 +43,5 @@ class EchoCaller:
     def close(self) -> None:
         """End the server and let go of the socket."""
         self._socket.send_multipart([b""])
-        self._socket.close(linger=1_000)
+        self._socket.close()
         self._context.term()

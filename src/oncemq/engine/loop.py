@@ -65,7 +65,7 @@ class BrokerLoop:
         self._network = network
         self._clock = clock
         self._stopping = False
-        self._is_full = False
+        self._missed_bytes = 0
         self._is_starved = False
         self._records: list[records.Record] = []
         self._speech: list[Speech] = []
@@ -178,12 +178,19 @@ class BrokerLoop:
         room = journal.prepare(needed, len(arrived))
         is_full = room < needed
         self._is_starved = is_full and journal.prepare(small, len(arrived), control=True) < small
+        self._tell_space(needed if is_full else 0, room)
         if is_full:
             room = journal.prepare(0, 0)
-        if is_full != self._is_full:
-            self._is_full = is_full
-            log.warning("disk full: puts are refused until there is space" if is_full else "space is back: puts are taken")
         machine.room_bytes = max(0, room - small)
+
+    def _tell_space(self, missed_bytes: int, room_bytes: int) -> None:
+        """Log when the disk fills up and when it is over: when what did not fit would fit, not when something smaller does."""
+        if missed_bytes and not self._missed_bytes:
+            log.warning("disk full: puts are refused until there is space")
+        elif self._missed_bytes and room_bytes >= self._missed_bytes:
+            log.warning("space is back: puts are taken")
+            self._missed_bytes = 0
+        self._missed_bytes = missed_bytes or self._missed_bytes
 
     def _take(self, effects: Effects) -> None:
         """Apply at once; remember what to write and to say."""
