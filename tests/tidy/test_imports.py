@@ -38,7 +38,7 @@ ONLY = {"adapters": {"model", *LEAVES}, "pyspark_oncemq": {"pipeline"}}
 NEVER = {"sim": {"adapters"}}
 ASSEMBLED = ("oncemq.client.connect", "oncemq.client.broker")
 """Where a client or broker is put together from real adapters: not for a simulated world."""
-HOME_OF = {"zmq": {"adapters"}, "greenlet": {"sim"}, "pyspark": {"pipeline", "pyspark_oncemq"}}
+HOME_OF = {"zmq": {"adapters"}, "greenlet": {"sim"}, "pyspark": {"pipeline", "pyspark_oncemq"}, "pyarrow": {"pipeline"}}
 
 WORLD = frozenset(
     {
@@ -237,6 +237,7 @@ def test_the_world_is_found_in_every_pure_room(room: str, module: str) -> None:
         ("src/oncemq/client/client.py", "import zmq"),
         ("src/oncemq/cli/serve.py", "import zmq.asyncio"),
         ("src/oncemq/cli/audit.py", "from pyspark.sql import SparkSession"),
+        ("src/oncemq/client/bulk.py", "import pyarrow"),
         ("src/oncemq/adapters/os_disk.py", "import pickle"),
     ],
 )

@@ -23,6 +23,8 @@ from oncemq.model.refusals import Code, to_error
 from oncemq.ports import Clock, Link
 from oncemq.wire.codec import REQUEST_MAX, decode, encode
 
+Block = bytes | bytearray | memoryview
+
 _FATAL = frozenset({Code.FENCED, Code.NO_SESSION, Code.UNKNOWN_STREAM})
 """After these this process can never speak for its client again."""
 
@@ -106,7 +108,12 @@ class Session:
             raise Diverged(f"the broker answered {type(reply).__name__} to Read")
         return reply, self._body
 
-    def exchange(self, packet: Packet, timeout_ms: int | None = None) -> Packet:
+    @property
+    def body(self) -> bytes | memoryview:
+        """The records that came with the last Blocks that was waited for."""
+        return self._body
+
+    def exchange(self, packet: Packet, timeout_ms: int | None = None, block: Block | None = None) -> Packet:
         """Send, wait, send again on a fresh connection; raise BrokerUnreachable in the end, or when the time is over."""
         started_ms = self.clock.now().ticks_ms
         for attempt in range(REQUEST_TRIES):
@@ -115,7 +122,7 @@ class Session:
             patience_ms = REQUEST_TIMEOUT_MS << attempt
             if timeout_ms is not None:
                 patience_ms = min(patience_ms, max(0, timeout_ms - (self.clock.now().ticks_ms - started_ms)))
-            reply = self._attempt(packet, patience_ms)
+            reply = self._attempt(packet, patience_ms, block)
             if reply is not None:
                 return reply
             if patience_ms < REQUEST_TIMEOUT_MS << attempt:
@@ -126,8 +133,8 @@ class Session:
         """Send and wait once: for words that may go unheard."""
         return self._attempt(packet, REQUEST_TIMEOUT_MS)
 
-    def _attempt(self, packet: Packet, timeout_ms: int) -> Packet | None:
-        self._awaited, self._reply = self.send(packet), None
+    def _attempt(self, packet: Packet, timeout_ms: int, block: Block | None = None) -> Packet | None:
+        self._awaited, self._reply = self.send(packet, block), None
         due_ms = self.clock.now().ticks_ms + timeout_ms
         while (reply := self._take_reply()) is None:
             remaining_ms = due_ms - self.clock.now().ticks_ms
@@ -158,7 +165,7 @@ class Session:
 
     # --- packets ---------------------------------------------------------------------------------------
 
-    def send(self, packet: Packet, block: bytes | bytearray | None = None) -> int:
+    def send(self, packet: Packet, block: Block | None = None) -> int:
         """Hand a packet to the network and return its request number."""
         self._request = self._request % REQUEST_MAX + 1
         frame = encode(self._request, packet)

@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One broker and, where a test needs it, one Spark session per file of tests."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+import oncemq
+from oncemq.pipeline.requests import Requests
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[oncemq.Broker]:
+    with oncemq.Broker(tmp_path_factory.mktemp("broker") / "data") as running:
+        yield running
+
+
+@pytest.fixture
+def topic() -> str:
+    return "topic-" + os.urandom(6).hex()
+
+
+@pytest.fixture
+def client(broker: oncemq.Broker, tmp_path: Path) -> Iterator[oncemq.Client]:
+    with oncemq.connect(broker.address, id="publisher-" + os.urandom(6).hex(), state=tmp_path / "publisher") as connected:
+        yield connected
+
+
+@pytest.fixture
+def kept(client: oncemq.Client, topic: str) -> str:
+    """A topic that keeps everything."""
+    client.admin.create_topic(topic, retain="forever")
+    return topic
+
+
+@pytest.fixture
+def requests(broker: oncemq.Broker) -> Iterator[Requests]:
+    asking = Requests(broker.address)
+    yield asking
+    asking.close()
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """One JVM for all tests that need Spark; `local[2,4]`, so that failed tasks are tried again."""
+    from oncemq.pipeline.session import spark_session
+
+    place = tmp_path_factory.mktemp("spark")
+    settings = {"spark.sql.warehouse.dir": str(place / "warehouse"), "spark.local.dir": str(place / "local")}
+    session = spark_session(master="local[2,4]", name="oncemq-tests", settings=settings)
+    yield session
+    session.stop()
