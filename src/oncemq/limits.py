@@ -38,6 +38,10 @@ KNOWN_SESSIONS_MAX: Final = 1_000  # Sessions tried since the last welcome. gues
 SESSIONS_REMEMBERED: Final = 8  # Older sessions a broker recognises when they speak late. guess: tries of one outage.
 PAST_SESSIONS_MAX: Final = 16  # Older welcomed sessions kept to recognise a restored broker. guess.
 
+# --- transactions --------------------------------------------------------------------------------
+TRANSACT_ACKS_MAX: Final = 256  # Subscriptions one transaction may acknowledge. guess: more is a design problem.
+TRANSACT_PUTS_MAX: Final = 64  # Blocks one transaction may put: half of the outcomes kept, so a repeat finds all. rule.
+
 # --- gets ----------------------------------------------------------------------------------------
 GET_BYTES: Final = 1 * MIB  # What one Get asks for. measured: bench get.
 GET_BYTES_MAX: Final = 32 * MIB  # What one Get may ask for. rule: one block always fits.

@@ -50,6 +50,9 @@ SAMPLES: dict[str, Record] = {
     "Stored nowhere": _stored(Placement(3, NOT_STORED)),
     "PutRefused": records.PutRefused("billing", A, 41, 2, 0xDEADBEEF, "too_large"),
     "CursorMoved": records.CursorMoved(5, 121),
+    "Transacted": records.Transacted(
+        "billing", A, 42, 0xDEADBEEF, (records.CursorChange(5, 119, 121), records.CursorChange(6, 0, 1))
+    ),
     "Trimmed": records.Trimmed(3, 100),
 }
 

@@ -22,6 +22,10 @@ SAMPLES: dict[str, p.Packet] = {
     "Hello of a new client": p.Hello("billing", A),
     "Goodbye": p.Goodbye(A),
     "Put": p.Put(A, B, 41, 1000, ("orders", "invoices.eu-west_1"), True),
+    "Transact": p.Transact(
+        A, 42, (p.TransactAck(5, 3, 119, 121), p.TransactAck(6, 4, 0, 1)), (p.TransactPut(("orders", "invoices"), 10, 800, True),)
+    ),
+    "Transact in short": p.Transact(A, 42, (p.TransactAck(5, 3, 119, 121),)),
     "Subscribe": p.Subscribe(A, 2, "orders", "time", 1_700_000_000_000_000, "broker"),
     "Subscribe in short": p.Subscribe(A, 1, "orders"),
     "Unsubscribe": p.Unsubscribe(A, 3, "orders", 5),
@@ -42,6 +46,8 @@ SAMPLES: dict[str, p.Packet] = {
     "GoodbyeDone": p.GoodbyeDone(A),
     "PutDone": p.PutDone(B, 41, 2000, True, "", (p.PutOutcome(3, True, 120), p.PutOutcome(0, False, None))),
     "PutDone, refused": p.PutDone(B, 41, 1, False, "too_large", ()),
+    "TransactDone": p.TransactDone(42, 21, True, "", (p.PutOutcome(3, True, 120), p.PutOutcome(0, False, None))),
+    "TransactDone, refused": p.TransactDone(42, 1, False, "cursor_moved", ()),
     "SubscribeDone": p.SubscribeDone(2, INFO),
     "CommandDone": p.CommandDone(3),
     "Blocks": p.Blocks((p.Part(3, 120, 90, 130), p.Part(4, 0, 0, 9, 2, 5)), 77),

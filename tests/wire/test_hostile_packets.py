@@ -105,7 +105,7 @@ def head(code: int, version: int = 1) -> bytes:
     ("frames", "code"),
     [
         ([head(200) + b"\x90"], "unknown_packet"),
-        ([head(20) + b"\x90"], "unknown_packet"),
+        ([head(19) + b"\x90"], "unknown_packet"),
         ([encode(7, p.CommandDone(1))], "unknown_packet"),
         ([head(16, version=9) + b"\x90"], "bad_version"),
         ([head(16)], "malformed"),

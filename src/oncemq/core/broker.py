@@ -29,6 +29,7 @@ from oncemq.core.retention import Store, Timeline, new_low
 from oncemq.core.sessions import decide_goodbye, decide_hello
 from oncemq.core.state import BrokerState
 from oncemq.core.streams import ClientState
+from oncemq.core.transactions import TransactOffer, decide_transact
 from oncemq.limits import (
     CONTROL_ROOM_BYTES,
     CURSOR_DELAY_MS,
@@ -91,6 +92,8 @@ class BrokerMachine:
         self.counters["packets"] += 1
         match packet:
             case p.Put(session=session) | p.Get(session=session) | p.Ack(session=session) | p.Goodbye(session=session):
+                return self._of_session(now, session, to, packet, block)
+            case p.Transact(session=session):
                 return self._of_session(now, session, to, packet, block)
             case (
                 p.Subscribe(session=session)
@@ -167,6 +170,8 @@ class BrokerMachine:
                 return self._on_put(client, to, packet, block, now)
             case p.Get():
                 return self._on_get(client, to, packet, now)
+            case p.Transact():
+                return self._on_transact(client, to, packet, block, now)
             case p.Ack():
                 return self._on_ack(client, to, packet, now)
             case p.Goodbye():
@@ -178,6 +183,14 @@ class BrokerMachine:
         effects = decide_put(self.state, Offer(client, to, packet, block, now, self.room_bytes))
         if effects.records:
             self.room_bytes -= len(block)
+        return self._count(effects)
+
+    def _on_transact(
+        self, client: ClientState, to: Sender, packet: p.Transact, body: bytes | memoryview, now: Instant
+    ) -> Effects:
+        effects = decide_transact(self.state, TransactOffer(client, to, packet, body, now, self.room_bytes, self._cursors))
+        if effects.records:
+            self.room_bytes -= len(body)
         return self._count(effects)
 
     def _on_get(self, client: ClientState, to: Sender, packet: p.Get, now: Instant) -> Effects:

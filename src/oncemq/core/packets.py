@@ -4,7 +4,7 @@
 May not: touch bytes (wire/codec.py does) or change meaning once released (tests/golden holds the bytes of each).
 The idea: a closed set. Packets to the broker have codes below 64, packets from it 64 and above.
 A packet names what it is about by ids that are never reused, so that a late copy can hit nobody but its addressee.
-Codes 19 to 22 are reserved: Seek, Transact, Stage, CommitStaged.
+Codes 19, 21 and 22 are reserved: Seek, Stage, CommitStaged.
 Next: core/broker.py, one handler per packet.
 """
 
@@ -23,6 +23,8 @@ from oncemq.limits import (
     PAST_SESSIONS_MAX,
     PENDING_STREAMS_MAX,
     PUT_TOPICS_MAX,
+    TRANSACT_ACKS_MAX,
+    TRANSACT_PUTS_MAX,
 )
 
 NOBODY = b"\0" * 16
@@ -129,6 +131,52 @@ class PutDone(Packet, frozen=True, array_like=True, gc=False):
 
     stream: Id16
     first_number: Positive
+    numbers: Count
+    duplicate: bool
+    code: Short
+    outcomes: tuple[PutOutcome, ...]
+
+
+class TransactAck(Packet, frozen=True, array_like=True, gc=False):
+    """Move the cursor of a subscription from `begin`, where it must be, to `end`."""
+
+    subscription_id: Natural
+    topic_id: Natural
+    begin: Natural
+    end: Natural
+
+
+class TransactPut(Packet, frozen=True, array_like=True, gc=False):
+    """Store the next `block_bytes` of the second frame in all these topics."""
+
+    topics: Annotated[tuple[Text, ...], msgspec.Meta(min_length=1, max_length=PUT_TOPICS_MAX)]
+    count: Count
+    block_bytes: Count
+    strict: bool = False
+
+    @property
+    def numbers(self) -> int:
+        return self.count * len(self.topics)
+
+
+class Transact(Packet, frozen=True, array_like=True, gc=False):
+    """Acknowledge and put, all or nothing. Takes `number` of the session's own stream, and the following ones for its puts."""
+
+    session: Id16
+    number: Positive
+    acks: Annotated[tuple[TransactAck, ...], msgspec.Meta(max_length=TRANSACT_ACKS_MAX)]
+    puts: Annotated[tuple[TransactPut, ...], msgspec.Meta(max_length=TRANSACT_PUTS_MAX)] = ()
+
+    @property
+    def numbers(self) -> int:
+        """How many numbers of the stream it takes."""
+        return 1 + sum(put.numbers for put in self.puts)
+
+
+class TransactDone(Packet, frozen=True, array_like=True, gc=False):
+    """The one durable outcome of a transaction: committed if `code` is empty, with an outcome per put and topic."""
+
+    number: Positive
     numbers: Count
     duplicate: bool
     code: Short
@@ -384,6 +432,7 @@ PACKETS: dict[int, type[Packet]] = {
     16: Stats,
     17: Shutdown,
     18: Heartbeat,
+    20: Transact,
     64: Welcome,
     65: GoodbyeDone,
     66: PutDone,
@@ -398,6 +447,7 @@ PACKETS: dict[int, type[Packet]] = {
     75: StatsDone,
     76: ShutdownDone,
     77: HeartbeatDone,
+    80: TransactDone,
     127: Refused,
 }
 """Type codes on the wire. 19 Seek, 20 Transact, 21 Stage and 22 CommitStaged are reserved."""

@@ -60,7 +60,7 @@ def decide_put(state: BrokerState, offer: Offer) -> Effects:
 
 def _take(state: BrokerState, offer: Offer, outline: Outline) -> Effects:
     packet = offer.packet
-    if not _are_good(state, packet.topics):
+    if not are_good(state, packet.topics):
         return _final(offer, Code.INVALID_NAME, outline.crc)
     placements = _place(state, packet.topics)
     is_stored = [placement.first_offset != NOT_STORED for placement in placements]
@@ -83,10 +83,12 @@ def _take(state: BrokerState, offer: Offer, outline: Outline) -> Effects:
         None,
         block,
     )
-    return answer(offer.to, PutDone(packet.stream, packet.first_number, offer.numbers, False, "", _outcomes(placements)), record)
+    return answer(
+        offer.to, PutDone(packet.stream, packet.first_number, offer.numbers, False, "", outcomes_of(placements)), record
+    )
 
 
-def _are_good(state: BrokerState, names: tuple[str, ...]) -> bool:
+def are_good(state: BrokerState, names: tuple[str, ...]) -> bool:
     """Valid names, none of them twice. A topic that exists has a valid name."""
     if len(names) == 1 and names[0] in state.topic_ids:
         return True
@@ -105,7 +107,8 @@ def _place(state: BrokerState, names: tuple[str, ...]) -> tuple[Placement, ...]:
     return tuple(placements)
 
 
-def _outcomes(placements: tuple[Placement, ...]) -> tuple[PutOutcome, ...]:
+def outcomes_of(placements: tuple[Placement, ...]) -> tuple[PutOutcome, ...]:
+    """What a client is told of where its block lies."""
     return tuple(
         PutOutcome(entry.topic_id, True, entry.first_offset)
         if entry.first_offset != NOT_STORED
@@ -127,7 +130,7 @@ def _repeat(offer: Offer, stream: Stream) -> Effects:
     kept = stream.outcome_at(packet.first_number)
     if stream.is_inside(packet.first_number) or (kept is not None and (kept.numbers != numbers or _differs(kept, offer.block))):
         return refuse(offer.to, Code.CONFLICTING_PUT)
-    outcomes, code = (_outcomes(kept.placements), kept.code) if kept is not None else ((), "")
+    outcomes, code = (outcomes_of(kept.placements), kept.code) if kept is not None else ((), "")
     return answer(offer.to, PutDone(packet.stream, packet.first_number, numbers, True, code, outcomes))
 
 

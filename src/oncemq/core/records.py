@@ -4,7 +4,7 @@
 May not: change meaning once released: docs/journal-format.md and tests/golden hold the bytes of each.
 The idea: records are past facts with explicit ids; whoever applies them needs no clock, no dice and no luck.
 `Stored` is the busy one and has a binary header of its own (journal/codec.py); all others are small msgpack arrays.
-Codes 14 to 17 are reserved: Transacted, Staged, StagedCommitted, Moved.
+Codes 15 to 17 are reserved: Staged, StagedCommitted, Moved.
 Next: core/broker.py, which decides them and applies them.
 """
 
@@ -139,6 +139,24 @@ class PutRefused(msgspec.Struct, frozen=True, array_like=True):
     code: str
 
 
+class CursorChange(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A cursor that stood at `begin` stands at `end`."""
+
+    subscription_id: int
+    begin: int
+    end: int
+
+
+class Transacted(msgspec.Struct, frozen=True, array_like=True):
+    """A transaction was committed: these cursors moved, and the Stored records behind it in the same group are its puts."""
+
+    client: str
+    stream: bytes
+    number: int
+    crc: int
+    moves: tuple[CursorChange, ...]
+
+
 class CursorMoved(msgspec.Struct, frozen=True, array_like=True):
     subscription_id: int
     cursor: int
@@ -165,6 +183,7 @@ Record = (
     | Stored
     | PutRefused
     | CursorMoved
+    | Transacted
     | Trimmed
 )
 
@@ -182,6 +201,7 @@ CODES: dict[int, type[Record]] = {
     11: Stored,
     12: PutRefused,
     13: CursorMoved,
+    14: Transacted,
     18: Trimmed,
 }
-"""Type codes on disk. 14 Transacted, 15 Staged, 16 StagedCommitted and 17 Moved are reserved."""
+"""Type codes on disk. 15 Staged, 16 StagedCommitted and 17 Moved are reserved."""

@@ -95,6 +95,10 @@ class BrokerState:
             case records.PutRefused():
                 outcome = Kept(record.first_number, record.numbers, record.block_crc, record.code, ())
                 self.clients[record.client].streams[record.stream].settle(outcome)
+            case records.Transacted(client, stream, number, crc, moves):
+                self.clients[client].streams[stream].settle(Kept(number, 1, crc, "", ()))
+                for move in moves:
+                    self.subscriptions[move.subscription_id].cursor = move.end
             case records.SessionOpened():
                 self._session_opened(record)
             case records.SessionClosed():

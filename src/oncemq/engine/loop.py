@@ -258,6 +258,9 @@ def _weight(packet: Packet) -> int:
     match packet:
         case p.Put():
             return 32 * len(packet.topics)
+        case p.Transact():
+            topics = sum(len(put.topics) for put in packet.puts)
+            return RECORD_ROOM_BYTES * len(packet.puts) + 32 * topics + 128 * len(packet.acks)
         case p.Hello():
             return 20 * (len(packet.pending) + len(packet.known))
         case p.Get():

@@ -46,6 +46,7 @@ class Code(StrEnum):
     # Gets and commands.
     WRONG_AUTHORITY = "wrong_authority"
     BEYOND_END = "beyond_end"
+    CURSOR_MOVED = "cursor_moved"
     LATE_COMMAND = "late_command"
     TOO_MANY = "too_many"
     STOPPING = "stopping"
@@ -76,6 +77,7 @@ TEXTS: dict[Code, str] = {
     Code.DISK_FULL: "the broker's disk is full: puts are taken again when there is space",
     Code.WRONG_AUTHORITY: "this subscription is consumed in another way: one of get, receive or database, fixed by its first use",
     Code.BEYOND_END: "that offset lies beyond the end of the topic",
+    Code.CURSOR_MOVED: "the subscription is not where this transaction began: its messages were finished by somebody else",
     Code.LATE_COMMAND: "a later command of this session was already carried out",
     Code.TOO_MANY: "a limit on the number of topics, subscriptions, clients or waiting gets is reached",
     Code.STOPPING: "the broker is stopping",

@@ -124,7 +124,7 @@ def takes_a_gap_in_a_stream(patch: Patch) -> None:
 @bug
 def repeats_another_outcome(patch: Patch) -> None:
     """A repeat is told where the topic ends now."""
-    outcomes = core_puts._outcomes
+    outcomes = core_puts.outcomes_of
 
     def moved(placements: Any) -> tuple[PutOutcome, ...]:
         return tuple(replace(entry, first_offset=(entry.first_offset or 0) + 1) for entry in outcomes(placements))
@@ -133,7 +133,7 @@ def repeats_another_outcome(patch: Patch) -> None:
 
     def wrong(offer: core_puts.Offer, stream: streams.Stream) -> Any:
         with Patch() as inner:
-            inner.set(core_puts, "_outcomes", moved)
+            inner.set(core_puts, "outcomes_of", moved)
             return repeat(offer, stream)
 
     patch.set(core_puts, "_repeat", wrong)
