@@ -77,11 +77,11 @@ def run_images(output: Output, first: int, images: int) -> int:
         if totals["images"] >= images:
             break
     results.close()  # type: ignore[attr-defined]
-    return _tell(output, totals, started)
+    return _tell(output, totals, started, images_per_second=round(totals["images"] / (time.monotonic() - started)))
 
 
-def _tell(output: Output, totals: Counter[str], started: float) -> int:
-    output.card(dict(totals) | {"seconds": round(time.monotonic() - started, 1)})
+def _tell(output: Output, totals: Counter[str], started: float, **figures: float) -> int:
+    output.card(dict(totals) | {"seconds": round(time.monotonic() - started, 1)} | figures)
     return Exit.FAILED if totals["violations"] else Exit.OK
 
 
