@@ -10,7 +10,8 @@
     │   ├── NoSuchTopic, NotSubscribed, AlreadySubscribed, NoSubscribers, WrongAuthority, Fenced,
     │   ├── ConflictingPut, BrokerFull
     ├── WorldError                 network, disk
-    │   ├── BrokerUnreachable, DirectoryLocked, DirectoryUnusable, DirectoryTooNew, JournalDamaged, SyncFailed, DiskFull
+    │   ├── BrokerUnreachable, DirectoryLocked, DirectoryUnusable, DirectoryTooNew, SyncFailed, DiskFull,
+    │   └── JournalDamaged ── JournalIncomplete
     └── MalformedPacket            bytes that are not a packet (raised by wire/, turned into a refusal by the engine)
     InvariantViolated              our bug, not an OnceMQError on purpose: the process stops
 
@@ -244,6 +245,21 @@ class JournalDamaged(WorldError):
         super().__init__(
             f"{name} is damaged at byte {position}: {reason}. Nothing was changed. "
             "Run 'oncemq verify DIR' to see how far it goes, then restore a backup"
+        )
+
+
+class JournalIncomplete(JournalDamaged):
+    """A file of the journal is missing, and with it what was stored in it. `lost` says what, `more` how many ranges besides."""
+
+    def __init__(self, name: str, lost: str, more: int = 0, *, may_go_on: bool = True) -> None:
+        self.name, self.position, self.reason = name, 0, f"it is missing, and with it {lost}"
+        self.lost, self.more, self.may_go_on = lost, more, may_go_on
+        besides = f" and {more} more such range{'s' if more > 1 else ''}" if more else ""
+        anyway = ", or go on without them: 'oncemq serve DIR --accept-loss', and whoever still wants them is told Damaged"
+        WorldError.__init__(
+            self,
+            f"{name} is missing, and with it {lost}{besides}. Nothing was changed. 'oncemq verify DIR' lists what is missing. "
+            f"Put the file back, or restore a backup{anyway if may_go_on else ''}",
         )
 
 

@@ -189,3 +189,56 @@ def test_a_directory_that_is_none_is_exit_code_7_and_stays_so(alone: Shell, tmp_
     assert "Traceback" not in ended.err
     assert (files_in(place) if place.is_dir() else None) == before
     assert not (tmp_path / "copy").exists()
+
+
+# --- files that are gone ------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def several(tmp_path: Path) -> Path:
+    """The directory of a stopped broker whose journal has many segments, all of them needed."""
+    directory = tmp_path / "several"
+    with (
+        oncemq.Broker(directory, segment_bytes=1 << 16) as broker,
+        oncemq.connect(broker.address, id="billing", state=tmp_path / "billing") as billing,
+        oncemq.connect(broker.address, id="shop", state=tmp_path / "shop") as shop,
+    ):
+        billing.subscribe("orders")
+        for number in range(20):
+            shop.put("orders", b"%d" % number + bytes(20_000))
+    return directory
+
+
+def test_a_segment_that_is_gone_is_found_by_verify_and_refuses_the_start(alone: Shell, several: Path) -> None:
+    lost = sorted(several.glob("segment-*"))[1]
+    lost.unlink()
+    ended = alone("verify", several, "--json", local=True)
+    assert ended.code == 7
+    assert [problem["file"] for problem in ended.json["problems"]] == [lost.name]
+    assert "of topic 'orders'" in ended.json["problems"][0]["problem"]
+    assert [each["topic"] for each in alone("inspect", several, "--json", local=True).json["missing"]] == ["orders"]
+    refused = alone("serve", several, "--address", "tcp://127.0.0.1:*", local=True)
+    assert refused.code == 7
+    assert f"{lost.name} is missing" in refused.err
+
+
+def test_an_accepted_loss_is_told_as_damaged_and_the_rest_is_delivered(several: Path, tmp_path: Path) -> None:
+    sorted(several.glob("segment-*"))[1].unlink()
+    with pytest.raises(oncemq.JournalIncomplete, match="orders"):
+        oncemq.Broker(several)
+    got, told = [], []
+    with (
+        oncemq.Broker(several, accept_loss=True) as broker,
+        oncemq.connect(broker.address, id="billing", state=tmp_path / "billing") as billing,
+    ):
+        while len(got) + sum(end - first for first, end in told) < 20:
+            try:
+                message = billing.get("orders", timeout=5)
+            except oncemq.Damaged as damage:
+                told.append((damage.first, damage.end))
+                billing.settle("orders", "skip")
+            else:
+                assert message is not None
+                got.append(int(message.value.rstrip(b"\0")))
+    assert len(told) == 1
+    assert got == [*range(told[0][0]), *range(told[0][1], 20)]

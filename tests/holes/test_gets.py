@@ -10,6 +10,7 @@ import pytest
 from oncemq.client.client import Client
 from oncemq.core.packets import Ack, Get, Refused, Want
 from oncemq.errors import BrokerUnreachable, Fenced, Gap, InDoubt, NoSuchTopic, NotSubscribed, OnceMQError, WrongAuthority
+from oncemq.journal.journal import Journal
 from oncemq.limits import GET_WAIT_MS_MAX, RESERVE_AHEAD_MESSAGES
 from oncemq.model.refusals import Code
 from oncemq.sim.disk import SimDisk
@@ -715,3 +716,26 @@ def test_s411_a_parked_get_survives_a_broker_restart(end: str) -> None:
     assert world.scheduler.run(until=lambda: not process.is_running)
     assert (found, process.error) == ([b"x"], None)
     world.run(client.close)
+
+
+# --- answers that bring nothing -----------------------------------------------------------------------
+
+
+def test_answers_that_bring_nothing_are_not_asked_for_again_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker that has messages but cannot bring them is asked a few times, not a thousand times a second."""
+    world = started()
+
+    def script() -> None:
+        with world.connect("sub") as sub, world.connect("pub") as pub:
+            sub.subscribe("t")
+            pub.put_many("t", number(3))
+            asked = overhear(world, Get)
+            with monkeypatch.context() as broken:
+                broken.setattr(Journal, "read", lambda *_: [])
+                before = world.clock.now().ticks_ms
+                assert sub.get("t", timeout=10) is None
+                assert world.clock.now().ticks_ms - before >= 10_000
+            assert 3 < len(asked) < 20
+            assert values(sub, "t") == number(3)
+
+    world.run(script)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import NamedTuple
 
 import msgspec
 
@@ -30,11 +31,20 @@ class Crash(BaseException):
     """The process died at a crash point."""
 
 
+class Claim(NamedTuple):
+    """What must be there of a topic."""
+
+    name: str
+    low: int
+    end: int
+
+
 class Ledger:
-    """A state that remembers every record it was given, without blocks."""
+    """A state that remembers every record it was given, without blocks. It claims only what a test says in `topics`."""
 
     def __init__(self) -> None:
         self.records: list[Record] = []
+        self.topics: dict[int, Claim] = {}
 
     def restore(self, state: bytes) -> None:
         pieces = msgspec.msgpack.decode(state, type=list[bytes])
@@ -117,7 +127,9 @@ def put(journal: Journal, ledger: Ledger, *records: Record, sync: bool = True) -
 
 
 def numbers_read(journal: Journal, topic: int = 1, first: int = 0, end: int = 1 << 40) -> list[int]:
-    """Append numbers of the blocks that a read of this range returns."""
+    """Append numbers of the blocks that a read of this range returns, as far as there is something."""
+    held = journal.holdings(topic)
+    first, end = max([first, *(each.first_offset for each in held[:1])]), min(end, held[-1].end_offset if held else 0)
     return [delivered(each) for each in journal.read([(topic, first, end)], 1 << 30)]
 
 

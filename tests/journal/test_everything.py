@@ -15,7 +15,7 @@ from oncemq.journal.codec import encoded_size
 from oncemq.journal.journal import Journal, JournalSettings
 from oncemq.journal.verify import verify
 from oncemq.sim.disk import SimDisk
-from tests.journal.helpers import delivered, stored
+from tests.journal.helpers import Claim, delivered, stored
 
 SETTINGS = JournalSettings(segment_bytes=4096, segment_records_max=40, reserve_bytes=2048)
 MORE = int(os.environ.get("ONCEMQ_MORE_SEEDS", "1"))
@@ -29,6 +29,10 @@ class Tally:
         self.steps: int = 0
         self.end: int = 0
         self.low: int = 0
+
+    @property
+    def topics(self) -> dict[int, Claim]:
+        return {TOPIC: Claim("orders", self.low, self.end)}
 
     def restore(self, state: bytes) -> None:
         self.steps, self.end, self.low = msgspec.msgpack.decode(state, type=tuple[int, int, int])
@@ -119,7 +123,7 @@ class World:
             self.disk.kill()
         else:
             self.disk.power_cut()
-        assert [finding for finding in verify(self.disk) if finding.problem] == []
+        assert [finding for finding in verify(self.disk, Tally()) if finding.problem] == []
 
 
 def _live(seed: int) -> World:

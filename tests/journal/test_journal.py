@@ -136,7 +136,7 @@ def test_several_topics_come_in_append_order() -> None:
 def test_a_block_in_several_topics_is_delivered_to_each_with_its_own_offset() -> None:
     journal, ledger = open_journal(SimDisk(1))
     put(journal, ledger, stored_in(1, (Placement(1, 0), Placement(2, NOT_STORED), Placement(3, 40)), count=2))
-    found = [decode_delivery(each, 0)[0] for each in journal.read([(3, 0, 99), (1, 0, 99), (2, 0, 99)], 1 << 20)]
+    found = [decode_delivery(each, 0)[0] for each in journal.read([(3, 40, 42), (1, 0, 2), (2, 0, 0)], 1 << 20)]
     assert sorted((each.topic_id, each.first_offset, each.first_number) for each in found) == [(1, 0, 1), (3, 40, 5)]
 
 

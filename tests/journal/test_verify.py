@@ -31,13 +31,13 @@ def _written(count: int = 120, *, clean: bool = True) -> tuple[SimDisk, Ledger]:
 
 
 def _problems(disk: SimDisk) -> list[Finding]:
-    return [finding for finding in verify(disk) if finding.problem]
+    return [finding for finding in verify(disk, Ledger()) if finding.problem]
 
 
 @pytest.mark.parametrize("clean", [True, False])
 def test_a_sound_journal_has_no_problem_and_every_file_is_looked_at(clean: bool) -> None:
     disk, _ = _written(clean=clean)
-    findings = list(verify(disk))
+    findings = list(verify(disk, Ledger()))
     assert [finding for finding in findings if finding.problem] == []
     assert {finding.name for finding in findings} == set(disk.names()) - {"reserve"}
     assert sum(finding.bytes_checked for finding in findings) > 120 * 200
@@ -71,10 +71,10 @@ def test_every_byte_that_rots_is_found_and_nothing_is_changed() -> None:
 
 
 def test_what_is_not_a_journal_is_said() -> None:
-    assert "no journal" in next(iter(verify(SimDisk(1)))).problem
+    assert "no journal" in next(iter(verify(SimDisk(1), Ledger()))).problem
     disk = SimDisk(1)
     disk.open("identity", create=True).write(0, [b'{"format": 7, "log": ""}'])
-    assert "newer" in next(iter(verify(disk))).problem
+    assert "newer" in next(iter(verify(disk, Ledger()))).problem
 
 
 def test_missing_snapshots_and_segments_are_said() -> None:
@@ -140,7 +140,7 @@ def test_hostile_files_are_refused_or_read_but_never_break_a_start(data: st.Data
     disk.open(name).write(position, [data.draw(st.binary(min_size=1, max_size=80))])
     if data.draw(st.booleans()):
         disk.open(name).truncate(data.draw(st.integers(0, size)))
-    list(verify(disk))
+    list(verify(disk, Ledger()))
     with suppress(JournalDamaged, DamagedRead):
         journal, _ = open_journal(disk, 5)
         journal.read([(1, 0, 99)], 1 << 20)

@@ -49,6 +49,9 @@ def serve(
         typer.Option(metavar="TIME|SIZE", help="Drop messages of new topics beyond this, even if somebody misses them."),
     ] = "",
     segment_size: Annotated[str, typer.Option(metavar="SIZE", help="Size of one file of the journal.")] = "128MiB",
+    accept_loss: Annotated[
+        bool, typer.Option("--accept-loss", help="Start although stored messages are missing; whoever wants them is told.")
+    ] = False,
     log_level: Annotated[LogLevel, typer.Option(help="What to log, on stderr.")] = LogLevel.INFO,
     log_format: Annotated[LogFormat, typer.Option(help="How a line of the log looks.")] = LogFormat.TEXT,
     _json: Json = False,
@@ -70,7 +73,9 @@ def serve(
         output.warn(f"{address} can be reached from other machines, and there is no authentication yet")
     segment = segment_bytes(segment_size)
     with StopAsked() as stop:
-        loop, network = open_broker(directory, address, retain=retain, limit=limit, segment_bytes=segment)
+        loop, network = open_broker(
+            directory, address, retain=retain, limit=limit, segment_bytes=segment, accept_loss=accept_loss
+        )
         try:
             where = {"address": network.address, "pid": os.getpid(), "directory": str(directory.resolve())}
             output.result(where, f"listening at {network.address} (pid {os.getpid()}, data in {directory})")

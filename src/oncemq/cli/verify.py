@@ -50,16 +50,17 @@ def verify(context: typer.Context, directory: DataDirectory, _json: Json = False
 
 def _watched(output: Output, disk: ReadOnlyDisk) -> Iterator[Finding]:
     """Yield the findings, with a bar on the terminal: large journals take a while."""
+    from oncemq.core.state import BrokerState
     from oncemq.journal.verify import verify as findings_of
 
     if not output.has_watcher:
-        yield from findings_of(disk)
+        yield from findings_of(disk, BrokerState())
         return
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
     with Progress(*columns, console=output.console(stderr=True), transient=True) as progress:
         task = progress.add_task("checking", total=disk.size_bytes())
-        for finding in findings_of(disk):
+        for finding in findings_of(disk, BrokerState()):
             progress.update(task, advance=finding.bytes_checked, description=finding.name)
             yield finding

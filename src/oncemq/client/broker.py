@@ -30,12 +30,15 @@ def open_broker(
     retain: str = "",
     limit: str = "",
     segment_bytes: int = SEGMENT_BYTES,
+    accept_loss: bool = False,
 ) -> tuple[BrokerLoop, ZmqNetwork]:
     """Recover a directory and listen at an address; nothing is served before `step` is called."""
     wanted = [retention_text(text) if text else "" for text in (retain, limit)]
     disk = OsDisk(directory)
     network = ZmqNetwork(address)
-    settings = BrokerSettings(JournalSettings(segment_bytes=segment_bytes), wanted[0], wanted[1], VERSION)
+    settings = BrokerSettings(
+        JournalSettings(segment_bytes=segment_bytes, accept_loss=accept_loss), wanted[0], wanted[1], VERSION
+    )
     try:
         loop = BrokerLoop.open(disk, network, SystemClock(), SystemEntropy(), settings)
     except BaseException:
@@ -59,8 +62,11 @@ class Broker:
         retain: str = "",
         limit: str = "",
         segment_bytes: int = SEGMENT_BYTES,
+        accept_loss: bool = False,
     ) -> None:
-        self._loop, self._network = open_broker(directory, address, retain=retain, limit=limit, segment_bytes=segment_bytes)
+        self._loop, self._network = open_broker(
+            directory, address, retain=retain, limit=limit, segment_bytes=segment_bytes, accept_loss=accept_loss
+        )
         self.address = self._network.address
         """Where it listens; a free port unless an address was given."""
         self._is_stopping = threading.Event()

@@ -21,7 +21,7 @@ from oncemq.core.topics import LOCAL, UNDECIDED
 from oncemq.crashpoints import reach
 from oncemq.errors import Diverged, Gap, NotSubscribed, OnceMQError, UsageError
 from oncemq.journal.codec import BadRecord, Delivered, decode_delivery
-from oncemq.limits import GET_BYTES, GET_PARK_MS, GET_WANTS_MAX, REQUEST_TIMEOUT_MS, REQUEST_TRIES
+from oncemq.limits import BACKOFF_MS, BACKOFF_MS_MAX, GET_BYTES, GET_PARK_MS, GET_WANTS_MAX, REQUEST_TIMEOUT_MS, REQUEST_TRIES
 from oncemq.model.message import Message
 from oncemq.model.refusals import TEXTS, Code, to_error
 
@@ -46,6 +46,8 @@ class Gets:
         self._request = 0
         self._asked: tuple[Subscriber, ...] = ()
         self._is_prefetch = False
+        self._brought_something = False
+        """Whether the last answer moved anything: one that did not must not be asked for again at once."""
         self._problem: OnceMQError | None = None
         self._last_any: tuple[Held, int] | None = None
         """Where the last get over all topics handed something out, and what the slot then said was handed out."""
@@ -207,10 +209,11 @@ class Gets:
         """Have `is_ready` come true within that time. Raises what stands in the way, or BrokerUnreachable."""
         clock = self._session.clock
         started_ms = clock.now().ticks_ms
-        tries, was_answered = 0, False
+        tries, fruitless, was_answered = 0, 0, False
         while not is_ready():
             self._raise_what_blocks(held)
-            waited_ms = clock.now().ticks_ms - started_ms
+            asked_ms = clock.now().ticks_ms
+            waited_ms = asked_ms - started_ms
             remaining_ms = GET_PARK_MS if timeout_ms is None else max(0, timeout_ms - waited_ms)
             if remaining_ms == 0 and was_answered:
                 return False
@@ -220,12 +223,20 @@ class Gets:
             is_prefetch = self._is_prefetch
             if self._await_answer(wait_ms + (REQUEST_TIMEOUT_MS << tries)):
                 tries, was_answered = 0, was_answered or not is_prefetch
+                is_early = clock.now().ticks_ms - asked_ms < wait_ms and not is_prefetch
+                fruitless = fruitless + 1 if is_early and not self._brought_something else 0
+                self._back_off(fruitless, remaining_ms)
             elif (tries := tries + 1) >= REQUEST_TRIES or (timeout_ms is not None and remaining_ms <= wait_ms):
                 self._session.renew()
                 raise self._session.unreachable(started_ms, tries)  # No answer is not the same as no message.
             else:
                 self._session.restart(tries)
         return True
+
+    def _back_off(self, fruitless: int, remaining_ms: int) -> None:
+        """After an answer that came at once and brought nothing: a broker in trouble is not helped by a thousand Gets."""
+        if fruitless:
+            self._session.clock.pause(min(BACKOFF_MS << min(fruitless - 1, 10), BACKOFF_MS_MAX, remaining_ms))
 
     def _raise_what_blocks(self, held: Sequence[Held]) -> None:
         problem, self._problem = self._problem, None
@@ -274,6 +285,7 @@ class Gets:
         if request != self._request:
             return  # The answer to a Get that was given up; whatever it brings will be asked for again.
         self._request = 0
+        self._brought_something = False
         through = packet.through
         got_any = False
         position = 0
@@ -286,8 +298,9 @@ class Gets:
             return  # Bent on the way: as good as lost, it will be asked for again.
         for part in packet.parts:
             subscriber = self._by_topic_id.get(part.topic_id)
-            if subscriber is not None:
-                subscriber.on_part(part.low, part.end, through, _damage(part))
+            if subscriber is not None and subscriber.on_part(part.low, part.end, through, _damage(part)):
+                self._brought_something = True
+        self._brought_something = self._brought_something or got_any
         if got_any and len(self._asked) == 1:
             self._prefetch(self._asked[0])
 
@@ -303,6 +316,7 @@ class Gets:
         if request != self._request:
             return False
         self._request = 0
+        self._brought_something = packet.code != Code.STOPPING
         if packet.code == Code.BEYOND_END:
             self._problem = Diverged("it ends before the place this client has come to", packet.expected)
         elif packet.code != Code.STOPPING:  # A broker that stops cleanly is no worse than one that dies: ask its successor.

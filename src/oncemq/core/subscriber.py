@@ -143,14 +143,16 @@ class Subscriber:
         self._received_append, self._received_start = source.append_number, source.start_id
         return True
 
-    def on_part(self, low: int, end: int, through: int, damaged: Span | None) -> None:
-        """What the broker says of this topic besides its blocks."""
+    def on_part(self, low: int, end: int, through: int, damaged: Span | None) -> bool:
+        """What the broker says of this topic besides its blocks; say whether it is news that a get may wait for."""
+        is_news = through > self.through
         self.end = max(self.end, end)
         if low > self.next_offset:
             self.gap = Span(self.next_offset, low)
         if damaged is not None and damaged.end > self.next_offset >= damaged.first:
             self.damaged = Span(self.next_offset, damaged.end), "the broker cannot read it"
         self.through = max(self.through, through)
+        return is_news or self.gap is not None or self.damaged is not None
 
     def drop_buffer(self) -> None:
         """Forget what was prefetched and start over behind what was handed out."""

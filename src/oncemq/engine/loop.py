@@ -82,6 +82,8 @@ class BrokerLoop:
         """Recover what is on the disk and write down that a new life began, synced, before anything is served."""
         state, start_id = BrokerState(), entropy.id16()
         journal = Journal.open(disk, start_id=start_id, new_log_id=entropy.id16(), state=state, settings=settings.journal)
+        for missing in journal.missing:
+            log.error("%s is missing, and with it %s: whoever wants them is told Damaged", missing.file, missing)
         machine = BrokerMachine(state, journal, journal.log_id, retain=settings.retain, limit=settings.limit)
         loop = cls(machine, journal, network, clock)
         try:

@@ -30,7 +30,7 @@ def look_into(disk: Disk) -> Described:
     if identity is None:
         raise DirectoryUnusable(str(disk), "there is no journal in it")
     state = BrokerState()
-    found = recover(disk, bytes.fromhex(identity.log), state)
+    found = recover(disk, bytes.fromhex(identity.log), state, accept_loss=True)
     return {
         "format": identity.format,
         "log_id": identity.log,
@@ -43,6 +43,10 @@ def look_into(disk: Disk) -> Described:
             {"start_id": start.start_id.hex(), "first_append_number": start.first_append_number} for start in state.starts
         ],
         "segments": _segments(found, state),
+        "missing": [
+            {"topic": each.topic, "first": each.first, "end": each.end, "segment": each.segment or None}
+            for each in (found.missing if found is not None else [])
+        ],
         "snapshots": numbers_of(disk.names(), SNAPSHOTS),
         "records_not_proven_synced": sum(len(group.items) for group in found.tail) if found is not None else 0,
     }

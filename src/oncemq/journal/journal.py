@@ -47,6 +47,7 @@ from oncemq.journal.segment import (
 from oncemq.journal.shelf import Holding, Shelf
 from oncemq.journal.snapshots import prune, write_snapshot
 from oncemq.journal.space import NewSegment, Plan, ensure_reserve, make_segment, size_needed, take_reserve
+from oncemq.journal.whole import Missing
 from oncemq.limits import INDEX_CACHE_BYTES, OPEN_SEGMENTS_MAX, RESERVE_BYTES, SEGMENT_BYTES, SEGMENT_RECORDS_MAX
 from oncemq.ports import Disk, File
 
@@ -60,6 +61,8 @@ class JournalSettings:
     reserve_bytes: int = RESERVE_BYTES
     index_cache_bytes: int = INDEX_CACHE_BYTES
     open_segments_max: int = OPEN_SEGMENTS_MAX
+    accept_loss: bool = False
+    """Start although stored messages are missing; whoever reads them is told."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +90,8 @@ class Journal:
         """Use `Journal.open`."""
         self.log_id = log_id
         self.start_id = start_id
+        self.missing: list[Missing] = []
+        """What this start found missing, and accepted."""
         self._disk = disk
         self._state = state
         self._settings = settings
@@ -109,7 +114,8 @@ class Journal:
     ) -> Journal:
         """Lock the directory, bring `state` up to date and make everything that was found durable.
 
-        Raises DirectoryLocked, DirectoryUnusable, DirectoryTooNew and JournalDamaged with nothing changed on the disk.
+        Raises DirectoryLocked, DirectoryUnusable, DirectoryTooNew, JournalDamaged and JournalIncomplete with nothing changed
+        on the disk.
         """
         settings = settings or JournalSettings()
         invariant(settings.segment_bytes <= SEGMENT_BYTES_MAX, "segments are limited to 2 GiB")
@@ -121,7 +127,8 @@ class Journal:
             log_id = bytes.fromhex(identity.log) if identity else new_log_id
             journal = cls(disk, log_id, start_id, state, settings)
             undo.callback(journal._shelf.close)
-            found = recover(disk, log_id, state) if identity else None
+            found = recover(disk, log_id, state, accept_loss=settings.accept_loss) if identity else None
+            journal.missing = found.missing if found else []
             with _opening(disk):
                 if identity is None:
                     write_identity(disk, log_id)

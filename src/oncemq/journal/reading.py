@@ -70,18 +70,41 @@ def read(shelf: Shelf, ranges: Sequence[Range], bytes_max: int) -> list[bytes]:
 def _by_segment(shelf: Shelf, ranges: Sequence[Range]) -> Iterator[tuple[int, list[tuple[Range, Totals]]]]:
     """Yield each segment that holds something of these ranges, oldest first, with what it holds."""
     if len(ranges) == 1:
-        for totals in shelf.totals_from(ranges[0][0], ranges[0][1]):
-            if totals.first >= ranges[0][2]:
-                return
+        for totals in _holders(shelf, ranges[0]):
             yield totals.segment, [(ranges[0], totals)]
         return
     segments: dict[int, list[tuple[Range, Totals]]] = {}
     for each in ranges:
-        for totals in shelf.totals_from(each[0], each[1]):
-            if totals.first < each[2]:
-                segments.setdefault(totals.segment, []).append((each, totals))
+        for totals in _up_to_a_hole(shelf, each):
+            segments.setdefault(totals.segment, []).append((each, totals))
     for segment in sorted(segments):
         yield segment, segments[segment]
+
+
+def _up_to_a_hole(shelf: Shelf, wanted: Range) -> list[Totals]:
+    """A hole where the range begins is told at once: nobody knows its place among the others. One behind it waits."""
+    found: list[Totals] = []
+    try:
+        for totals in _holders(shelf, wanted):
+            found.append(totals)
+    except DamagedRead:
+        if not found:
+            raise
+    return found
+
+
+def _holders(shelf: Shelf, wanted: Range) -> Iterator[Totals]:
+    """Yield what holds this range, in order; DamagedRead where a hole begins: a segment is missing."""
+    topic_id, at, end = wanted
+    for totals in shelf.totals_from(topic_id, at):
+        if totals.first > at:
+            raise DamagedRead(topic_id, at, min(totals.first, end), "they are missing")
+        yield totals
+        at = totals.end
+        if at >= end:
+            return
+    if at < end:
+        raise DamagedRead(topic_id, at, end, "they are missing")
 
 
 def _in_segment(shelf: Shelf, wanted: list[tuple[Range, Totals]]) -> Iterator[Found]:

@@ -17,12 +17,13 @@ Next: journal.py, `Journal.open`.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator, Mapping
 from typing import Protocol
 
 import msgspec
 
 from oncemq.core.records import Record, Stored
-from oncemq.errors import DirectoryTooNew, DirectoryUnusable, JournalDamaged
+from oncemq.errors import DirectoryTooNew, DirectoryUnusable, JournalDamaged, JournalIncomplete
 from oncemq.journal.codec import check_record
 from oncemq.journal.index import BadIndex, SegmentIndex, Totals, read_head
 from oncemq.journal.segment import (
@@ -31,6 +32,7 @@ from oncemq.journal.segment import (
     INDEXES,
     LOCK,
     NEW,
+    RESERVE,
     SEGMENTS,
     SNAPSHOTS,
     Group,
@@ -43,6 +45,7 @@ from oncemq.journal.segment import (
 )
 from oncemq.journal.shelf import build_index, walk_sealed
 from oncemq.journal.snapshots import newest_usable
+from oncemq.journal.whole import Extent, Missing, find_missing, incomplete
 from oncemq.ports import Disk
 
 
@@ -54,6 +57,10 @@ class State(Protocol):
     def apply(self, record: Record) -> None: ...
 
     def dump(self) -> bytes: ...
+
+    @property
+    def topics(self) -> Mapping[int, Extent]:
+        """Which messages must be there, by topic id."""
 
 
 class Identity(msgspec.Struct, frozen=True):
@@ -80,6 +87,7 @@ class Recovered(msgspec.Struct):
     state: bytes
     tail: list[Group[Record]]
     group_number: int
+    missing: list[Missing] = msgspec.field(default_factory=list)
 
     @property
     def last_number(self) -> int:
@@ -132,26 +140,47 @@ def write_identity(disk: Disk, log_id: bytes) -> None:
 # --- what it holds ----------------------------------------------------------------------------------
 
 
-def recover(disk: Disk, log_id: bytes, state: State) -> Recovered | None:
-    """Bring `state` up to everything valid in the journal; None if its creation was never finished."""
+def recover(disk: Disk, log_id: bytes, state: State, *, accept_loss: bool = False) -> Recovered | None:
+    """Bring `state` up to everything valid in the journal; None if its creation was never finished.
+
+    JournalIncomplete if messages are missing that the state says are stored, unless that loss is accepted: then they are only
+    named, and whoever reads them is told. A loss of state is never accepted.
+    """
     numbers = numbers_of(disk.names(), SEGMENTS)
     if _is_unfinished(disk, numbers):
         return None
     snapshot = newest_usable(disk, log_id)
     if snapshot is None:
         raise JournalDamaged(file_name(SNAPSHOTS, max(numbers, default=1)), 0, "no usable snapshot is left")
-    _check_complete(numbers, snapshot[0])
+    _check_complete(disk, numbers, snapshot[0])
     headers = _headers(disk, log_id, numbers)
     state.restore(snapshot[1])
     sealed = [_known(disk, headers, number) for number in numbers if number < snapshot[0]]
     for number in range(snapshot[0], numbers[-1]):
         sealed.append(_replay_sealed(disk, headers[number], headers[number + 1].previous_end, state))
-    return _replay_last(disk, headers[numbers[-1]], state, sealed, snapshot[0])
+    found = _replay_last(disk, headers[numbers[-1]], state, sealed, snapshot[0])
+    found.missing = find_missing(disk, log_id, state.topics, _held(found))
+    if found.missing and not accept_loss:
+        raise incomplete(found.missing)
+    return found
+
+
+def _held(found: Recovered) -> Iterator[Totals]:
+    """What all segments hold, the tail that will be written again included."""
+    for sealed in found.sealed:
+        yield from sealed.totals
+    tail = SegmentIndex(found.last_number + 1)
+    for group in found.tail:
+        for record, position, size_bytes in group.items:
+            if type(record) is Stored:
+                tail.add(record, position, size_bytes)
+    yield from tail.totals.values()
 
 
 def _is_unfinished(disk: Disk, numbers: list[int]) -> bool:
-    """A directory that was never served: its first snapshot is written before its first record."""
-    if numbers_of(disk.names(), SNAPSHOTS) or len(numbers) > 1:
+    """A directory that was never served: its first snapshot is written before its first record, an index or a reserve."""
+    names = disk.names()
+    if numbers_of(names, SNAPSHOTS) or numbers_of(names, INDEXES) or RESERVE in names or len(numbers) > 1:
         return False
     if not numbers:
         return True
@@ -178,12 +207,17 @@ def _headers(disk: Disk, log_id: bytes, numbers: list[int]) -> dict[int, Segment
     return found
 
 
-def _check_complete(numbers: list[int], snapshot: int) -> None:
-    """From the snapshot on no segment may be missing; older ones may have been trimmed in any order."""
-    needed = range(snapshot, max([snapshot, *numbers]) + 1)
+def _check_complete(disk: Disk, numbers: list[int], snapshot: int) -> None:
+    """From the snapshot on no segment may be missing; older ones may have been trimmed in any order.
+
+    An index is written once the segment behind its own has its name, so the newest index proves that there was one.
+    """
+    sealed = max(numbers_of(disk.names(), INDEXES), default=0)
+    needed = range(snapshot, max([snapshot, sealed + 1, *numbers]) + 1)
     missing = sorted(set(needed) - set(numbers))
     if missing:
-        raise JournalDamaged(file_name(SEGMENTS, missing[0]), 0, "it is missing")
+        lost = "what was stored, acknowledged and subscribed while it was written"
+        raise JournalIncomplete(file_name(SEGMENTS, missing[0]), lost, len(missing) - 1, may_go_on=False)
 
 
 def _known(disk: Disk, headers: dict[int, SegmentHeader], number: int) -> Sealed:
@@ -201,7 +235,18 @@ def _known(disk: Disk, headers: dict[int, SegmentHeader], number: int) -> Sealed
         file.close()
     if following is not None and following.previous_end != head.end:
         return _indexed(disk, number, following)
+    _check_length(disk, number, head.end)
     return Sealed(number, head.end, head.totals, None)
+
+
+def _check_length(disk: Disk, number: int, end: int) -> None:
+    """Its blocks are not read here, but that they are there can be seen from outside."""
+    file = disk.open(file_name(SEGMENTS, number))
+    try:
+        if file.size() < end:
+            raise JournalDamaged(file_name(SEGMENTS, number), file.size(), "it is shorter than it was")
+    finally:
+        file.close()
 
 
 def _indexed(disk: Disk, number: int, following: SegmentHeader | None) -> Sealed:

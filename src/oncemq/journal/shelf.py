@@ -27,6 +27,7 @@ from oncemq.ports import Disk, File
 class Holding(msgspec.Struct, frozen=True, gc=False):
     """What one segment holds of one topic, for whoever decides what may go."""
 
+    first_offset: int
     end_offset: int
     size_bytes: int
     last_append_time_us: int
@@ -114,7 +115,7 @@ class Shelf:
 
     def holdings(self, topic_id: int) -> list[Holding]:
         found = self._topics.get(topic_id, [])
-        return [Holding(totals.end, totals.size_bytes, totals.last_append_time_us) for totals in found]
+        return [Holding(totals.first, totals.end, totals.size_bytes, totals.last_append_time_us) for totals in found]
 
     def totals_from(self, topic_id: int, offset: int) -> list[Totals]:
         """Return the totals of the segments that hold this topic at or behind `offset`, oldest first."""

@@ -3,21 +3,23 @@
 
 May not: write; stop at the first problem; hold more than one group in memory.
 The idea: the same walk as a start, but through everything, and problems are reported instead of raised. A torn tail of
-the newest segment is no problem: that is what a crash leaves, and the next start cuts it.
+the newest segment is no problem: that is what a crash leaves, and the next start cuts it. Then it is read once more as a start
+would, which shows what is missing.
 Next: recovery.py, which decides the same for a start.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 
 import msgspec
 
 from oncemq.core.records import Record, Stored
-from oncemq.errors import DirectoryTooNew, DirectoryUnusable, InvariantViolated, JournalDamaged
+from oncemq.errors import DirectoryTooNew, DirectoryUnusable, InvariantViolated, JournalDamaged, JournalIncomplete
 from oncemq.journal.codec import check_record
 from oncemq.journal.index import BadIndex, SegmentIndex, encode_index, read_index
-from oncemq.journal.recovery import read_identity
+from oncemq.journal.recovery import State, read_identity, recover
 from oncemq.journal.segment import (
     IDENTITY,
     INDEXES,
@@ -42,8 +44,8 @@ class Finding(msgspec.Struct, frozen=True):
     position: int = 0
 
 
-def verify(disk: Disk) -> Iterator[Finding]:
-    """Yield one finding per file, problems included."""
+def verify(disk: Disk, state: State) -> Iterator[Finding]:
+    """Yield one finding per file, problems included, then one per missing file or range. `state` is filled meanwhile."""
     try:
         identity = read_identity(disk)
     except (JournalDamaged, DirectoryTooNew, DirectoryUnusable) as error:
@@ -54,8 +56,25 @@ def verify(disk: Disk) -> Iterator[Finding]:
         return
     log_id = bytes.fromhex(identity.log)
     yield Finding(IDENTITY, len(identity.log))
-    yield from _verify_snapshots(disk, log_id)
-    yield from _verify_segments(disk, log_id)
+    problems = 0
+    for finding in chain(_verify_snapshots(disk, log_id), _verify_segments(disk, log_id)):
+        problems += bool(finding.problem)
+        yield finding
+    yield from _verify_whole(disk, log_id, state, is_sound=not problems)
+
+
+def _verify_whole(disk: Disk, log_id: bytes, state: State, *, is_sound: bool) -> Iterator[Finding]:
+    """Find out what is missing. In a damaged journal only a missing file is news: the rest was said before."""
+    try:
+        found = recover(disk, log_id, state, accept_loss=True)
+    except JournalIncomplete as missing:
+        yield Finding(missing.name, 0, missing.reason)
+    except (JournalDamaged, InvariantViolated) as damage:
+        if is_sound:
+            yield Finding(getattr(damage, "name", "records"), 0, str(damage))
+    else:
+        for each in found.missing if found is not None else ():
+            yield Finding(each.file, 0, f"it is missing, and with it {each}")
 
 
 def _verify_snapshots(disk: Disk, log_id: bytes) -> Iterator[Finding]:
