@@ -9,14 +9,28 @@ Next: sim/swarm.py, which lets them live and die; sim/checkers.py, which reads w
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from contextlib import suppress
 from random import Random
 from typing import Any, Protocol
 
 from oncemq.client.client import Client
-from oncemq.errors import BrokerFull, BrokerUnreachable, Fenced, Gap, InDoubt, NoSuchTopic, NotSubscribed, OnceMQError, PutPending
+from oncemq.errors import (
+    BrokerFull,
+    BrokerUnreachable,
+    Diverged,
+    Gap,
+    InDoubt,
+    NoSuchTopic,
+    NotSubscribed,
+    OnceMQError,
+    PutPending,
+    Refused,
+    StateLost,
+)
 from oncemq.limits import RESERVE_AHEAD_MESSAGES
 from oncemq.model.message import Message
+from oncemq.sim.disk import SimDisk
 from oncemq.sim.history import Event, History
 from oncemq.sim.scheduler import Process
 from oncemq.sim.world import World
@@ -31,6 +45,7 @@ class Actor(Protocol):
     name: str
     life: int
     lives: dict[Process, int]
+    welcomed_life: int
     is_done: bool
     had_os_crash: bool
     process: Process | None
@@ -38,7 +53,7 @@ class Actor(Protocol):
     def live(self) -> None: ...
 
 
-class Base:
+class Base(ABC):
     """What publishers and subscribers share."""
 
     def __init__(self, world: World, history: History, name: str, random: Random, *, batch_max: int) -> None:
@@ -51,10 +66,32 @@ class Base:
         self.life = 0
         self.lives: dict[Process, int] = {}
         """Which life a process is: after a takeover two of them run at once."""
+        self.welcomed_life = 0
+        """The last life a broker welcomed."""
         self.is_done = False
         self.had_os_crash = False
         self.takeover = False
+        self.has_taken_over = False
         self.process: Process | None = None
+
+    def live(self) -> None:
+        """Live until done, dead, or told something that a process cannot go on with."""
+        try:
+            self._live()
+        except (Diverged, StateLost, Refused) as told:
+            self._on_told(told)
+
+    @abstractmethod
+    def _live(self) -> None: ...
+
+    def _on_told(self, told: OnceMQError) -> None:
+        """Do what the errors say: begin anew with a new directory, or take over aloud. The next life does it."""
+        self.note("ok", "told", name=type(told).__name__)
+        if self.world.scheduler.running is not self.process or not isinstance(told, Diverged | StateLost):
+            return  # Somebody newer lives already; or a new session will show what is the matter.
+        self.takeover = self.has_taken_over = True
+        if isinstance(told, Diverged) or self.random.random() < 0.5:
+            self.world.adopt_disk(self.name, SimDisk(self.world.scheduler.seed))
 
     def note(self, kind: str, operation: str, **fields: str | int | bool | None) -> None:
         running = self.world.scheduler.running
@@ -63,14 +100,20 @@ class Base:
 
     def connect(self) -> Client:
         """Connect, however often it takes."""
+        self.note("invoke", "welcome")
+        disk = self.world.client_disk(self.name)  # A successor may get another one while this process still tries.
         while True:
             try:
-                client = self.world.connect(self.name, takeover=self.takeover)
+                client = self.world.connect(self.name, disk=disk, takeover=self.takeover)
             except AWAY:
                 self.world.clock.pause(self.random.randrange(50, 500))
             else:
+                if self.takeover:
+                    self.note("ok", "start_over", subscription=self.name)
                 self.takeover = False
                 self.note("ok", "welcome")
+                running = self.world.scheduler.running
+                self.welcomed_life = self.lives.get(running, self.life) if running is not None else self.life
                 return client
 
 
@@ -87,10 +130,9 @@ class Publisher(Base):
         self.may_begin = False
         """Set once every topic has a subscriber: until then a put is rightly not stored."""
 
-    def live(self) -> None:
+    def _live(self) -> None:
         """Put until all is put. A newer process of this id may take over meanwhile: then that one goes on."""
-        with suppress(Fenced):
-            self._publish(self.connect())
+        self._publish(self.connect())
 
     def _publish(self, client: Client) -> None:
         while not self.may_begin:
@@ -190,7 +232,7 @@ class Subscriber(Base):
         self.has_subscribed = False
         self.may_end = False
 
-    def live(self) -> None:
+    def _live(self) -> None:
         client = self.connect()
         for topic in self._topics:
             self._subscribe(client, topic)
@@ -220,7 +262,8 @@ class Subscriber(Base):
             except AWAY:
                 continue
             self._ids[topic] = info.topic_id
-            self.note("ok", "subscribe", subscription=self.name, topic_id=str(info.topic_id), start=info.start)
+            place: Event = {"subscription": self.name, "topic_id": str(info.topic_id), "start": info.start}
+            self.note("ok", "subscribe", **place, subscription_id=str(info.subscription_id), cursor=info.cursor)
             return
 
     def _act(self, client: Client) -> None:
@@ -248,6 +291,7 @@ class Subscriber(Base):
     def _settle(self, client: Client, doubt: InDoubt) -> None:
         topic_id = str(self._ids[doubt.topic])
         bound = RESERVE_AHEAD_MESSAGES + 4 * self.batch_max if self.had_os_crash else self.batch_max
+        bound = doubt.end if self.has_taken_over else bound  # Whoever takes over knows nothing: all that is there is in doubt.
         span: Event = {"subscription": self.name, "topic_id": topic_id, "first": doubt.first, "end": doubt.end}
         self.note("ok", "in_doubt", **span, bound=bound)
         with suppress(Gap):  # A limit may have cut off what is in doubt; get() will tell.
@@ -286,7 +330,7 @@ class Wanderer(Subscriber):
         self._put = 0
         self.has_subscribed = True
 
-    def live(self) -> None:
+    def _live(self) -> None:
         client = self.connect()
         while self._rounds:
             self._subscribe(client, self._topics[0], "new")

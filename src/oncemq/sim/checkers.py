@@ -12,7 +12,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 
-Event = dict[str, str | int | bool | None]
+from oncemq.sim.forks import BROKER, Event, Forks
+
 Place = tuple[str, int]
 """(topic id as text, offset)."""
 
@@ -42,11 +43,14 @@ def lost_write(events: list[Event]) -> Iterator[str]:
     """S1: a confirmed message is where its receipt says, in the log at the end."""
     log = _final_log(events)
     low = {str(event["topic_id"]): int(event["low"] or 0) for event in _of(events, "end", "ok")}
-    for event in _of(events, "put", "ok"):
-        if event["stored"] and event["offset"] is not None and str(event["topic_id"]) in low:
-            place = _place(event)
-            if place[1] >= low[place[0]] and log.get(place) != event["message"]:
-                yield f"{event['message']} was confirmed at {place}, the log has {log.get(place)}"
+    forks = Forks(events)
+    for index, event in enumerate(events):
+        if event["op"] != "put" or event["kind"] != "ok" or not event["stored"] or event["offset"] is None:
+            continue
+        place = _place(event)
+        is_there = place[1] < low.get(place[0], place[1] + 1) or log.get(place) == event["message"]
+        if not is_there and not forks.may_be_gone(str(event["process"]), index):
+            yield f"{event['message']} was confirmed at {place}, the log has {log.get(place)}"
 
 
 def lost_accept(events: list[Event]) -> Iterator[str]:
@@ -58,8 +62,11 @@ def lost_accept(events: list[Event]) -> Iterator[str]:
         return  # A limit may take what nobody has read yet; whoever missed it is told a gap, which `deliveries` checks.
     stored = {str(event["message"]) for operation in _SEEN for event in _of(events, operation, "ok")}
     given_up = {str(event["name"]) for event in _of(events, "taken_over", "ok")}
-    for event in _of(events, "kept", "ok"):
-        if str(event["message"]) not in stored and event["process"] not in given_up:
+    forks = Forks(events)
+    for index, event in enumerate(events):
+        if event["op"] != "kept" or str(event["message"]) in stored or event["process"] in given_up:
+            continue
+        if not forks.may_be_dropped(str(event["process"]), index):
             yield f"{event['message']} was kept in an outbox and is nowhere"
 
 
@@ -86,12 +93,17 @@ def unexpected(events: list[Event]) -> Iterator[str]:
 
 def inconsistent_offsets(events: list[Event]) -> Iterator[str]:
     """S5 and S7: one (topic, offset) means one message, for everybody, for ever, and in the log at the end."""
-    seen: dict[Place, str] = {}
-    for event in events:
-        if event["kind"] == "ok" and event["op"] in {"put", *_SEEN} and event.get("offset") is not None:
-            place, message = _place(event), str(event["message"])
-            if seen.setdefault(place, message) != message:
-                yield f"{place} was {seen[place]} and later {message} ({event['op']})"
+    log, forks = _final_log(events), Forks(events)
+    seen: dict[Place, tuple[str, int]] = {}
+    for index, event in enumerate(events):
+        if event["op"] == "set_back" and event["name"] == BROKER:
+            seen = {place: entry for place, entry in seen.items() if entry[1] < int(event["copied"] or 0)}
+        elif event["kind"] == "ok" and event["op"] in {"put", *_SEEN} and event.get("offset") is not None:
+            place, message, process = _place(event), str(event["message"]), str(event["process"])
+            if log.get(place, message) != message and not forks.may_be_gone(process, index):
+                yield f"{place} was {message} ({event['op']} of {process}), and is {log[place]} in the log"
+            elif not forks.is_stale(process, index) and seen.setdefault(place, (message, index))[0] != message:
+                yield f"{place} was {seen[place][0]} and later {message} ({event['op']})"
 
 
 def gap_in_log(events: list[Event]) -> Iterator[str]:
@@ -127,31 +139,56 @@ def two_answers(events: list[Event]) -> Iterator[str]:
 
 def real_time_order(events: list[Event]) -> Iterator[str]:
     """S10: a put confirmed before another began has the lower offset in their topic."""
+    confirmed: list[tuple[int, str, int]] = []
     highest: dict[str, int] = {}
-    floor: dict[tuple[str, str, int, str], dict[str, int]] = {}
-    for event in events:
+    floor: dict[tuple[str, str, int], dict[str, int]] = {}
+    for index, event in enumerate(events):
+        if event["op"] == "set_back" and event["name"] == BROKER:
+            confirmed = [entry for entry in confirmed if entry[0] < int(event["copied"] or 0)]
+            floor, highest = {}, {}
+            for _, topic, offset in confirmed:
+                highest[topic] = max(highest.get(topic, -1), offset)
         if event["op"] != "put":
             continue
-        key = str(event["process"]), str(event["message"]), int(event["life"] or 0), ""
+        key = str(event["process"]), str(event["message"]), int(event["life"] or 0)
         if event["kind"] == "invoke":
             floor[key] = dict(highest)
         elif event["kind"] == "ok" and event["stored"] and event["offset"] is not None and not event["duplicate"]:
             topic, offset = str(event["topic_id"]), int(event["offset"])
             if offset <= floor.get(key, {}).get(topic, -1):
                 yield f"{event['message']} got {offset} in {topic}, below one that was confirmed before it began"
-            highest[topic] = max(highest.get(topic, -1), offset)
+            if key in floor:  # Else it is news from before a directory was set back.
+                confirmed.append((index, topic, offset))
+                highest[topic] = max(highest.get(topic, -1), offset)
 
 
 def deliveries(events: list[Event]) -> Iterator[str]:
-    """S11 to S14: a subscription is handed every message from its start on, in order, once; repeats only if in doubt."""
+    """S11 to S14: a subscription is handed every message from its start on, in order, once; repeats only if in doubt.
+
+    Who begins anew after being told that a directory was set back goes on at the broker's cursor.
+    """
     expected: dict[tuple[str, str], int] = {}
+    ids: dict[tuple[str, str], str] = {}
+    taken_up: dict[str, set[str]] = {}
+    """Of whom was told something: the topics taken up again since."""
+    anew: set[str] = set()
     for event in events:
         if event["kind"] != "ok":
             continue
-        key = str(event.get("subscription")), str(event.get("topic_id"))
+        name = str(event.get("subscription"))
+        key = name, str(event.get("topic_id"))
         match event["op"]:
+            case "told":
+                taken_up[str(event["process"])] = set()
+                anew.discard(str(event["process"]))
+            case "start_over":
+                anew.add(name)
             case "subscribe":
-                expected.setdefault(key, int(event["start"] or 0))
+                is_other = ids.get(key, event.get("subscription_id")) != event.get("subscription_id")
+                ids[key] = str(event.get("subscription_id"))
+                if key not in expected or (key[1] not in taken_up.get(name, key[1]) and (name in anew or is_other)):
+                    expected[key] = int(event.get("cursor", event["start"]) or 0)
+                    taken_up.setdefault(name, set()).add(key[1])
             case "deliver":
                 yield from _delivered(event, key, expected)
             case "gap" | "skip":
@@ -200,16 +237,49 @@ def in_doubt_bound(events: list[Event]) -> Iterator[str]:
 
 def fencing(events: list[Event]) -> Iterator[str]:
     """S17: what an older life of a client began after a newer one was welcomed is never told ok. A late answer is no offence."""
+    welcomed: list[tuple[int, str, int]] = []
     newest: dict[str, int] = {}
     too_late: set[tuple[str, int, str]] = set()
-    for event in events:
+    for index, event in enumerate(events):
         name, life, message = str(event["process"]), int(event["life"] or 0), str(event.get("message"))
-        if event["op"] == "welcome" and event["kind"] == "ok":
+        if event["op"] == "set_back" and event["name"] == BROKER:
+            welcomed = [entry for entry in welcomed if entry[0] < int(event["copied"] or 0)]
+            newest = {}
+            for _, process, number in welcomed:
+                newest[process] = max(number, newest.get(process, 0))
+        elif event["op"] == "welcome" and event["kind"] == "ok":
+            welcomed.append((index, name, life))
             newest[name] = max(life, newest.get(name, 0))
         elif event["op"] == "put" and event["kind"] == "invoke" and life < newest.get(name, 0):
             too_late.add((name, life, message))
         elif event["op"] == "put" and event["kind"] == "ok" and (name, life, message) in too_late:
-            yield f"{name} life {life} put {message} and was told ok, after life {newest[name]} was welcomed"
+            yield f"{name} life {life} put {message} and was told ok, after a newer life was welcomed"
+
+
+def skipped_unput(events: list[Event]) -> Iterator[str]:
+    """A gap or a skip passes over what was there when it was told, never over what was put later."""
+    log = _final_log(events)
+    invoked = {
+        str(event["message"]): index for index, event in enumerate(events) if (event["op"], event["kind"]) == ("put", "invoke")
+    }
+    delivered = {(str(event["subscription"]), *_place(event), str(event["message"])) for event in _of(events, "deliver", "ok")}
+    for index, event in enumerate(events):
+        if event["kind"] != "ok" or event["op"] not in {"gap", "skip"}:
+            continue
+        topic, first, end = str(event["topic_id"]), int(event["first"] or 0), int(event["end"] or 0)
+        for place in ((topic, offset) for offset in range(first, end)):
+            message = log.get(place, "")
+            if invoked.get(message, -1) > index and (str(event["subscription"]), *place, message) not in delivered:
+                yield f"{event['subscription']} never got {message} at {place}, put after that place was passed over"
+
+
+def told_for_nothing(events: list[Event]) -> Iterator[str]:
+    """Nobody is told that a directory was set back, or that somebody took over, unless it was so."""
+    forks = Forks(events)
+    given_up = {str(event["name"]) for event in _of(events, "taken_over", "ok")}
+    for index, event in enumerate(events):
+        if event["op"] == "told" and event["process"] not in given_up and not forks.was_touched(str(event["process"]), index):
+            yield f"{event['process']} was told {event['name']} although nothing was set back"
 
 
 JUDGES: dict[str, Callable[[list[Event]], Iterator[str]]] = {
@@ -226,4 +296,6 @@ JUDGES: dict[str, Callable[[list[Event]], Iterator[str]]] = {
     "retention-law": retention_law,
     "in-doubt-bound": in_doubt_bound,
     "fencing": fencing,
+    "skipped-unput": skipped_unput,
+    "told-for-nothing": told_for_nothing,
 }

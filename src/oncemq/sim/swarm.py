@@ -21,6 +21,7 @@ from oncemq.sim.checkers import check
 from oncemq.sim.disk import SimDisk
 from oncemq.sim.history import Event, History
 from oncemq.sim.network import DELIVER, DROP, Transit, Verdict
+from oncemq.sim.rollback import Rollback
 from oncemq.sim.scheduler import Killed, Process
 from oncemq.sim.world import World
 
@@ -42,6 +43,8 @@ FAULT_CLASSES = (
     "disk_full",
     "clock_jump",
 )
+LATER_CLASSES = ("broker_set_back", "client_set_back", "client_cloned")
+"""Drawn from a stream of their own, and seldom: where they are off, a seed is the world it was before there were any."""
 LINE_CLASSES = ("loss", "repeat", "late")
 """Faults of the line happen to packets all the time, not at an instant."""
 
@@ -78,6 +81,7 @@ class Plan:
     sync_us_max: int
     downtime_us_max: int
     rates: dict[str, float] = field(default_factory=dict)
+    later: tuple[str, ...] = ()
 
 
 def draw_plan(random: Random) -> Plan:
@@ -102,6 +106,17 @@ def draw_plan(random: Random) -> Plan:
     )
 
 
+def draw_later(random: Random) -> tuple[str, ...]:
+    """Draw which of the later faults strike, and how often.
+
+    Broker and client are not both set back: two memories that agree on the same lie leave nobody who could tell.
+    """
+    classes = [name for name in LATER_CLASSES if random.random() < 0.2]
+    if "broker_set_back" in classes:
+        classes = [name for name in classes if name not in {"client_set_back", "client_cloned"}]
+    return tuple(name for name in classes for _ in range(random.randrange(1, 4)))
+
+
 class Swarm:
     """One run of one seed."""
 
@@ -112,18 +127,21 @@ class Swarm:
         self.scheduler = self.world.scheduler
         self.history = History()
         self.plan = draw_plan(self.scheduler.random("plan"))
+        self.plan.later = draw_later(self.scheduler.random("plan/later"))
         self.random = self.scheduler.random("nemesis")
         self.line = self.scheduler.random("line")
         self.actors: list[Actor] = []
         self.faults = 0
         self.crashes = 0
-        self._is_healed = False
+        self.is_healed = False
         self._is_cut_off = False
         self._crash_in = 0
         self._is_cut_in_sync = False
         self._broker_due_us: int | None = None
         self._disks: dict[Process, SimDisk] = {}
         """Whose directory is where: after a takeover two processes of one name have one each."""
+        self._later = self.scheduler.random("nemesis/later")
+        self._rollback = Rollback(self, self._later)
 
     # --- phases --------------------------------------------------------------------------------------
 
@@ -169,7 +187,7 @@ class Swarm:
         for number in range(self.plan.wanderers):
             self.actors.append(Wanderer(*self._place(f"wan{number}"), rounds=6, batch_max=self.plan.batch_max))
         for actor in self.actors:
-            self._give_life(actor)
+            self.give_life(actor)
         self.world.network.rule = self._rule
         self.world.sync_us_max = self.plan.sync_us_max
         self.world.on_sync = self._at_sync
@@ -183,7 +201,7 @@ class Swarm:
             client.admin.create_topic(topic, retain=self.plan.retain, limit=self.plan.limit)
         client.close()
 
-    def _give_life(self, actor: Actor) -> None:
+    def give_life(self, actor: Actor) -> None:
         actor.life += 1
         actor.process = self.world.spawn(actor.name, actor.live)
         actor.lives[actor.process] = actor.life
@@ -196,11 +214,11 @@ class Swarm:
             topic_id = str(info.topic_id)
             for message in client.read(info.topic, info.low, info.end):
                 place: Event = {"topic_id": topic_id, "offset": message.offset, "message": message.value.decode()}
-                self._note("log", **place, stream=message.source.stream.hex(), number=message.put_number)
-            self._note("end", topic_id=topic_id, low=info.low, end=info.end, is_limited=bool(info.limit))
+                self.note("log", **place, stream=message.source.stream.hex(), number=message.put_number)
+            self.note("end", topic_id=topic_id, low=info.low, end=info.end, is_limited=bool(info.limit))
         client.close()
 
-    def _note(self, operation: str, **fields: str | int | bool | None) -> None:
+    def note(self, operation: str, **fields: str | int | bool | None) -> None:
         self.history.add(self.scheduler.time_us, "harness", 1, "ok", operation, **fields)
 
     # --- faults --------------------------------------------------------------------------------------
@@ -212,6 +230,8 @@ class Swarm:
         for _ in range(self.plan.faults if struck else 0):
             name = self.random.choice(struck)
             self.scheduler.after(self.random.randrange(span_us), partial(self._strike, name))
+        for name in self.plan.later:
+            self.scheduler.after(self._later.randrange(span_us), partial(self._strike, name))
         self.scheduler.after(span_us, self._heal)
         self._watch()
 
@@ -223,12 +243,12 @@ class Swarm:
             if isinstance(actor, Publisher):
                 actor.may_begin = all_subscribed
             elif isinstance(actor, Subscriber):
-                actor.may_end = publishers_done and self._is_healed
+                actor.may_end = publishers_done and self.is_healed
             process = actor.process
             if process is not None and not process.is_running and not actor.is_done:
                 self._raise_if_wrong(actor)
                 self.world.client_disk(actor.name).kill()  # However it ended, its lock is gone with it.
-                self._give_life(actor)
+                self.give_life(actor)
         if not self.world.is_broker_running:
             self._bring_back()
         if not all(actor.is_done for actor in self.actors):
@@ -241,7 +261,7 @@ class Swarm:
             raise error
         if self._broker_due_us is None:
             self._broker_due_us = self.scheduler.time_us + self.random.randrange(self.plan.downtime_us_max)
-        if self._is_healed or self.scheduler.time_us >= self._broker_due_us:
+        if self.is_healed or self.scheduler.time_us >= self._broker_due_us:
             self._broker_due_us = None
             self._start_broker()
 
@@ -256,10 +276,10 @@ class Swarm:
         self.world.launch_broker()
 
     def _strike(self, name: str) -> None:  # noqa: PLR0912 - one branch per fault, nothing else
-        if self._is_healed:
+        if self.is_healed:
             return
         self.faults += 1
-        self._note("fault", name=name)
+        self.note("fault", name=name)
         match name:
             case "broker_kill":
                 self._crash_broker(power_cut=False)
@@ -286,6 +306,12 @@ class Swarm:
                 self._take_over()
             case "disk_full":
                 self._fill_disk()
+            case "broker_set_back":
+                self._rollback.set_broker_back()
+            case "client_set_back":
+                self._rollback.set_client_back()
+            case "client_cloned":
+                self._rollback.clone_publisher()
             case "clock_jump":
                 self.scheduler.wall_shift_us += self.random.choice([-1, 1]) * self.random.randrange(10**12)
 
@@ -306,6 +332,7 @@ class Swarm:
         actor.process.kill()
         actor.had_os_crash = actor.had_os_crash or power_cut
         if power_cut:
+            self.note("crash", name=actor.name, point="anywhere", power_cut=True)
             disk.power_cut()
 
     def _take_over(self) -> None:
@@ -314,11 +341,11 @@ class Swarm:
         if actor.is_done or actor.life_taken_over or actor.process is None or not actor.process.is_running:
             return
         actor.life_taken_over = True
-        self._note("taken_over", name=actor.name)
+        self.note("taken_over", name=actor.name)
         copy = self.world.client_disk(actor.name).copy()
         self.world.adopt_disk(actor.name, copy)
         actor.takeover = True
-        self._give_life(actor)
+        self.give_life(actor)
 
     def _end_partition(self) -> None:
         self._is_cut_off = False
@@ -332,7 +359,7 @@ class Swarm:
         self.world.disk.capacity_bytes = None
 
     def _heal(self) -> None:
-        self._is_healed = True
+        self.is_healed = True
         self._is_cut_off = self._is_cut_in_sync = False
         self._crash_in = 0
         self.world.disk.capacity_bytes = None
@@ -340,7 +367,7 @@ class Swarm:
 
     def _rule(self, _: Transit) -> Verdict:
         """What becomes of a packet: a partition swallows, a bad line loses, repeats or delays."""
-        if self._is_healed:
+        if self.is_healed:
             return DELIVER
         if self._is_cut_off:
             return DROP
@@ -371,7 +398,7 @@ class Swarm:
 
     def _end(self, process: Process, place: str, *, power_cut: bool) -> None:
         """Let the running process die where it stands, with its machine or alone."""
-        self._note("crash", name=process.name, point=place, power_cut=power_cut)
+        self.note("crash", name=process.name, point=place, power_cut=power_cut)
         self.crashes += 1
         process.is_killed = True
         disk = self._disks.get(process, self.world.disk)

@@ -50,6 +50,8 @@ class World:
         """How long a sync may take. Time passes in it, and whoever syncs may die meanwhile."""
         self.on_sync: Callable[[], None] = lambda: None
         """Called by whoever is about to sync: an instant at which much is lost with the power."""
+        self.on_up: Callable[[], None] = lambda: None
+        """Called when a broker has recovered and begins to serve."""
         self._syncing = self.scheduler.random("sync")
         self.disk.before_sync = self._sync_takes_time
         self.disks: dict[str, SimDisk] = {}
@@ -73,6 +75,7 @@ class World:
         try:
             self.loop = BrokerLoop.open(self.disk, self.network, self.clock, self.entropy, self._settings)
             self.network.come_up()
+            self.on_up()
             while self.loop.step():
                 pass
             self.loop.stop()

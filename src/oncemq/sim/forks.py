@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a history says of directories that were set back to an older copy: what may be gone, and who must have been told.
+
+May not: import the product, or forgive silence.
+The idea: what happened after a copy was made is gone once the copy takes the directory's place. That is no offence if whoever
+had seen it is told before going on. Or has done nothing since, or lost its own memory with the power: then nobody could know.
+
+    copied ............ lost ............ set back ....... told ....... goes on
+       └─ events before it are in the copy and bind for ever
+
+Next: sim/checkers.py, whose judges ask here; sim/rollback.py, which sets directories back.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+
+Event = dict[str, str | int | bool | None]
+
+BROKER = "broker"
+
+
+class Forks:
+    """Everything about set-back directories in one history; places in it are numbers of events."""
+
+    def __init__(self, events: list[Event]) -> None:
+        self._set_back: dict[str, list[tuple[int, int]]] = defaultdict(list)
+        """Whose directory: (when it was set back, when the copy was made)."""
+        self._told: dict[str, list[int]] = defaultdict(list)
+        self._power_cuts: dict[str, list[int]] = defaultdict(list)
+        self._acts: dict[str, list[int]] = defaultdict(list)
+        """Beginnings of what only somebody does who believes that all is well."""
+        self._renewals: dict[str, list[int]] = defaultdict(list)
+        """From these on, a process remembers nothing but what its directory says."""
+        begun: dict[tuple[str, int, str, str], int] = {}
+        for index, event in enumerate(events):
+            self._read(index, event, begun)
+
+    def _read(self, index: int, event: Event, begun: dict[tuple[str, int, str, str], int]) -> None:
+        process = str(event["process"])
+        operation = str(event["op"])
+        key = process, int(event["life"] or 0), operation, str(event.get("message"))
+        match operation, event["kind"]:
+            case "set_back", _:
+                self._set_back[str(event["name"])].append((index, int(event["copied"] or 0)))
+            case "crash", _ if event.get("power_cut"):
+                self._power_cuts[str(event["name"])].append(index)
+            case "told", _:
+                self._told[process].append(index)
+                self._renewals[process].append(index)
+            case (("welcome" | "put"), "invoke"):
+                begun[key] = index
+            case (("welcome" | "put" | "drained"), "ok"):
+                self._acts[process].append(begun.get(key, index))
+                if operation == "welcome":
+                    self._renewals[process].append(index)
+
+    @property
+    def broker(self) -> list[tuple[int, int]]:
+        """When the broker was set back, and when each of those copies was made."""
+        return self._set_back[BROKER]
+
+    def was_touched(self, process: str, index: int) -> bool:
+        """Whether the broker's directory, or this process's own, was set back before that event."""
+        return any(at < index for name in (BROKER, process) for at, _ in self._set_back[name])
+
+    def is_stale(self, process: str, index: int) -> bool:
+        """Whether a process may at that event still speak from what it held in memory when the broker was set back."""
+        last = max((at for at, _ in self.broker if at < index), default=None)
+        return last is not None and not _any_between(self._renewals[process], last, index)
+
+    def may_be_gone(self, process: str, index: int) -> bool:
+        """Whether what this process saw or was confirmed at that event may be missing from the broker at the end."""
+        return any(self._is_answered_for(process, index, at, copied) for at, copied in self.broker)
+
+    def may_be_dropped(self, process: str, index: int) -> bool:
+        """The same of what the process had kept in its own directory."""
+        own = any(self._is_answered_for(process, index, at, copied) for at, copied in self._set_back[process])
+        return own or self.may_be_gone(process, index)
+
+    def _is_answered_for(self, process: str, index: int, at: int, copied: int) -> bool:
+        if index < copied or (index > at and _any_between(self._renewals[process], at, index)):
+            return False  # It is in the copy; or it came after the copy was put in its place.
+        since = max(index, at)
+        if _any_after(self._told[process], since) or _any_after(self._power_cuts[process], index):
+            return True
+        return not _any_after(self._acts[process], since)
+
+
+def _any_between(places: Iterable[int], first: int, end: int) -> bool:
+    return any(first < place < end for place in places)
+
+
+def _any_after(places: Iterable[int], index: int) -> bool:
+    return any(place > index for place in places)

@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Judges and directories that were set back: what is told is forgiven, what is silent is not."""
+
+from __future__ import annotations
+
+import pytest
+
+from oncemq.sim.checkers import Event, check
+
+
+def event(process: str, operation: str, kind: str = "ok", **fields: str | int | bool | None) -> Event:
+    return {"t": 0, "process": process, "life": 1, "kind": kind, "op": operation} | fields
+
+
+def put(message: str, offset: int) -> list[Event]:
+    place: Event = {"topic_id": "7", "offset": offset, "stored": True, "duplicate": False}
+    return [event("pub", "put", "invoke", message=message), event("pub", "put", message=message) | place]
+
+
+def set_back(name: str, copied: int) -> Event:
+    return event("harness", "set_back", name=name, copied=copied)
+
+
+def told(process: str, name: str = "Diverged") -> Event:
+    return event(process, "told", name=name)
+
+
+def deliver(message: str, offset: int) -> Event:
+    return event("sub", "deliver", subscription="sub", topic_id="7", offset=offset, message=message)
+
+
+def log(*messages: str) -> list[Event]:
+    stored = [
+        event("harness", "log", topic_id="7", offset=offset, message=message, stream="s", number=offset + 1)
+        for offset, message in enumerate(messages)
+    ]
+    return [*stored, event("harness", "end", topic_id="7", low=0, end=len(messages), is_limited=False)]
+
+
+SUBSCRIBE = event("sub", "subscribe", subscription="sub", topic_id="7", start=0, cursor=0, subscription_id="1")
+DRAINED = event("sub", "drained", subscription="sub", topic_id="7", end=2)
+PUBLISHER: list[list[Event]] = [put("a", 0), put("b", 1)]
+
+
+@pytest.mark.parametrize(
+    ("since", "guilty"),
+    [
+        pytest.param([], False, id="it has done nothing since"),
+        pytest.param([told("pub")], False, id="it was told"),
+        pytest.param([told("pub"), *put("c", 1)], False, id="it was told and went on"),
+        pytest.param(put("c", 1), True, id="it went on in silence"),
+        pytest.param([event("pub", "welcome")], True, id="it was welcomed in silence"),
+        pytest.param([told("sub"), *put("c", 1)], True, id="somebody else was told"),
+        pytest.param([event("harness", "crash", name="pub", power_cut=True), *put("c", 1)], False, id="it lost its memory"),
+        pytest.param([event("harness", "crash", name="pub", power_cut=False), *put("c", 1)], True, id="a kill forgets nothing"),
+    ],
+)
+def test_a_confirmed_put_may_be_gone_with_the_broker_only_if_its_publisher_is_told(since: list[Event], *, guilty: bool) -> None:
+    events = [*PUBLISHER[0], *PUBLISHER[1], set_back("broker", copied=2), *since, *log("a", "c")]
+
+    assert ("lost-write" in check(events)) is guilty
+
+
+def test_what_was_confirmed_before_the_copy_was_made_is_never_forgiven() -> None:
+    events = [*PUBLISHER[0], *PUBLISHER[1], set_back("broker", copied=4), told("pub"), *log("a")]
+
+    assert "lost-write" in check(events)
+
+
+@pytest.mark.parametrize(("since", "guilty"), [([told("sub")], False), ([], True)])
+def test_a_message_seen_may_become_another_only_if_its_subscriber_is_told(since: list[Event], *, guilty: bool) -> None:
+    before = [SUBSCRIBE, *PUBLISHER[0], *PUBLISHER[1], deliver("a", 0), deliver("b", 1)]
+    events = [*before, set_back("broker", copied=3), *since, told("pub"), *put("c", 1), DRAINED, *log("a", "c")]
+
+    assert ("inconsistent-offsets" in check(events)) is guilty
+
+
+def test_a_message_from_the_memory_of_a_process_that_is_told_next_is_forgiven() -> None:
+    before = [SUBSCRIBE, *PUBLISHER[0], *PUBLISHER[1], set_back("broker", copied=3), told("pub"), *put("c", 1)]
+    events = [*before, deliver("a", 0), deliver("b", 1), told("sub"), *log("a", "c")]
+
+    assert check(events) == {}
+
+
+@pytest.mark.parametrize(
+    ("since", "guilty"),
+    [
+        pytest.param([told("sub"), event("sub", "start_over", subscription="sub"), SUBSCRIBE], False, id="told, begun anew"),
+        pytest.param([SUBSCRIBE], True, id="in silence"),
+        pytest.param([event("sub", "start_over", subscription="sub"), SUBSCRIBE], True, id="begun anew in silence"),
+    ],
+)
+def test_a_subscription_is_handed_messages_again_only_after_it_was_told(since: list[Event], *, guilty: bool) -> None:
+    before = [SUBSCRIBE, *PUBLISHER[0], *PUBLISHER[1], deliver("a", 0), deliver("b", 1), set_back("sub", copied=1)]
+    events = [*before, *since, deliver("a", 0), deliver("b", 1), DRAINED, *log("a", "b")]
+
+    assert ("deliveries" in check(events)) is guilty
+
+
+@pytest.mark.parametrize(("since", "guilty"), [([told("pub", "StateLost")], False), ([event("pub", "welcome")], True)])
+def test_what_was_kept_in_a_directory_that_was_set_back_is_told(since: list[Event], *, guilty: bool) -> None:
+    kept = [event("pub", "put", "invoke", message="k"), event("pub", "kept", message="k")]
+
+    assert ("lost-accept" in check([*kept, set_back("pub", copied=0), *since, *log()])) is guilty
+
+
+def test_nobody_is_told_for_nothing() -> None:
+    assert "told-for-nothing" in check([told("pub"), *log()])
+    assert "told-for-nothing" in check([set_back("sub", copied=0), told("pub"), *log()])
+    assert check([set_back("pub", copied=0), told("pub", "StateLost"), *log()]) == {}
+
+
+def test_a_skip_does_not_cover_what_was_put_later_at_the_same_place() -> None:
+    skip = event("sub", "skip", subscription="sub", topic_id="7", first=0, end=2)
+    start = [SUBSCRIBE, *PUBLISHER[0], *PUBLISHER[1], skip]
+
+    assert "skipped-unput" in check([*start, set_back("broker", copied=3), told("pub"), *put("c", 1), *log("a", "c")])
+    assert check([*start, DRAINED, *log("a", "b")]) == {}
