@@ -11,10 +11,17 @@ from typing import TYPE_CHECKING
 import pytest
 
 import oncemq
-from oncemq.pipeline.requests import Requests
+from oncemq.pipeline.requests import Requests, close_shared
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+@pytest.fixture(autouse=True)
+def _closed() -> Iterator[None]:
+    """Tests are tasks too: what they share is closed behind each."""
+    yield
+    close_shared()
 
 
 @pytest.fixture(scope="module")

@@ -107,7 +107,7 @@ def test_a_block_whose_bytes_rotted_is_found() -> None:
 def test_headers_that_are_no_map_are_damaged() -> None:
     block = cut_block([b"v"], array("q", [1]), headers=[msgspec.msgpack.encode([1, 2])])
 
-    with pytest.raises(Damaged, match="headers"):
+    with pytest.raises(Damaged, match=r"headers"):
         to_batch("t", [wrap(delivered(block), bytes(block), 0, len(block))])
 
 
@@ -122,7 +122,7 @@ def test_a_topic_that_ends_before_the_range_is_told(client: oncemq.Client, kept:
     client.put_many(kept, [b"%d" % number for number in range(10)])
     wanted = whole_range(requests, kept)
 
-    with pytest.raises(RangeBroken, match="ends at 10 now"):
+    with pytest.raises(RangeBroken, match=r"ends at 10 now"):
         list(read_batches(requests, msgspec.structs.replace(wanted, end=11)))
 
 
@@ -141,7 +141,7 @@ def trimmed(client: oncemq.Client, topic: str, requests: Requests) -> OffsetRang
 
 
 def test_what_is_gone_is_a_gap(trimmed: OffsetRange, requests: Requests) -> None:
-    with pytest.raises(Gap, match="no longer stored"):
+    with pytest.raises(Gap, match=r"no longer stored"):
         list(read_batches(requests, trimmed))
 
 
@@ -156,5 +156,5 @@ def test_what_is_gone_is_skipped_if_that_was_asked_for(trimmed: OffsetRange, req
 def test_headers_with_values_that_are_neither_text_nor_bytes_are_damaged() -> None:
     block = cut_block([b"v"], array("q", [1]), headers=[msgspec.msgpack.encode({"n": 1})])
 
-    with pytest.raises(Damaged, match="neither text nor bytes"):
+    with pytest.raises(Damaged, match=r"neither text nor bytes"):
         to_batch("t", [wrap(delivered(block), bytes(block), 0, len(block))])

@@ -15,9 +15,9 @@ from typing import Any
 
 import msgspec
 
-from oncemq.core.packets import Part, Read
-from oncemq.errors import Damaged, Gap, OnceMQError
-from oncemq.journal.codec import BadRecord, decode_delivery
+from oncemq.core.packets import NOBODY, Part, Read
+from oncemq.errors import Damaged, Diverged, Gap, OnceMQError
+from oncemq.journal.codec import BadRecord, Delivered, decode_delivery
 from oncemq.limits import SPARK_BATCH_BYTES, SPARK_BATCH_ROWS, SPARK_READ_BYTES
 from oncemq.model.block import BadBlock
 from oncemq.pipeline.arrow import COLUMNS, Wrapped, to_batch, wrap
@@ -27,12 +27,14 @@ log = logging.getLogger("oncemq.pipeline")
 
 
 class OffsetRange(msgspec.Struct, frozen=True):
-    """Offsets [first, end) of one topic."""
+    """Offsets [first, end) of one topic. With an append number: that of the last message, checked when it is read (R1)."""
 
     topic: str
     topic_id: int
     first: int
     end: int
+    start_id: bytes = NOBODY
+    append_number: int = 0
 
     @property
     def rows(self) -> int:
@@ -115,6 +117,14 @@ def _blocks(wanted: OffsetRange, body: bytes | memoryview, at: int) -> Iterator[
             block = wrap(delivered, body, start, end)
         except BadBlock as problem:
             raise Damaged(wanted.topic, at, min(block_end, wanted.end), str(problem)) from problem
+        if block_end >= wanted.end:
+            _check_mark(wanted, delivered)
         skip, count = at - delivered.first_offset, min(block_end, wanted.end) - at
         yield block if skip == 0 and count == block.count else block.slice(skip, count)
         at += count
+
+
+def _check_mark(wanted: OffsetRange, delivered: Delivered) -> None:
+    """The last message must be the one that the range was planned with, not another one under its number."""
+    if wanted.append_number and (wanted.start_id, wanted.append_number) != (delivered.start_id, delivered.append_number):
+        raise Diverged(f"offset {wanted.end - 1} of topic {wanted.topic!r} is another message than when this range was planned")

@@ -81,3 +81,9 @@ def shared_requests(address: str) -> Requests:
     if place not in _open:
         _open[place] = Requests(address)
     return _open[place]
+
+
+def close_shared() -> None:
+    """Close what this process shares: for processes that go on after their last task."""
+    for place in [place for place in _open if place[0] == os.getpid()]:
+        _open.pop(place).close()

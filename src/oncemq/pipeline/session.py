@@ -53,6 +53,8 @@ def spark_session(
     `settings` go over the pipeline's own. `memory` is the driver's ("4g"), which in local mode is all there is.
     """
     prepare_environment()
+    if master.startswith("local"):
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # One machine: nothing has to listen outside.
     builder = SparkSession.builder.appName(name).master(master)
     wanted = SETTINGS | ({"spark.driver.memory": memory} if memory else {}) | dict(settings or {})
     for key, value in wanted.items():
