@@ -29,6 +29,8 @@ POINTS: tuple[str, ...] = (
     "client.before_send",
     "client.after_send",
     "client.after_receive",
+    "client.before_commit",
+    "client.after_commit",
     "client.before_hand_over",
     "client.after_hand_over",
     "client.before_state_rename",

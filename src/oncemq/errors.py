@@ -9,6 +9,8 @@
     ├── Refused                    the broker said no, with a code (model/refusals.py has them all)
     │   ├── NoSuchTopic, NotSubscribed, AlreadySubscribed, NoSubscribers, WrongAuthority, Fenced,
     │   ├── ConflictingPut, BrokerFull
+    ├── TransactionError           a transaction did not go as planned
+    │   ├── NotCommitted, Uncertain
     ├── WorldError                 network, disk
     │   ├── BrokerUnreachable, DirectoryLocked, DirectoryUnusable, DirectoryTooNew, SyncFailed, DiskFull,
     │   └── JournalDamaged ── JournalIncomplete
@@ -200,6 +202,30 @@ class ConflictingPut(Refused):
 
 
 # --- world ----------------------------------------------------------------------------------------
+
+
+class TransactionError(OnceMQError):
+    """A transaction did not go as planned."""
+
+
+class NotCommitted(TransactionError):
+    """The broker refused the transaction as a whole: nothing of it happened, and its messages come again."""
+
+    def __init__(self, code: str, text: str) -> None:
+        self.code = code
+        super().__init__(f"nothing of the transaction happened: {text}")
+
+
+class Uncertain(TransactionError):
+    """The commit was not answered: it happened, or it will not have. The next call of this client finds out first."""
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+        super().__init__(
+            f"the commit was not answered ({reason}): all of it happened or nothing did. Do not do its work again: "
+            "the next transaction, put or receive of this client finds out first, and after a crash the messages come again "
+            "exactly if nothing happened"
+        )
 
 
 class WorldError(OnceMQError):

@@ -87,3 +87,12 @@ def _filled(block: OpenBlock, values: list[bytes], keys: list[bytes | None] | No
     block.times_us = array("q", [time_us]) * len(values)
     block.keys = keys
     return block
+
+
+def milliseconds(timeout: float | None) -> int | None:
+    """Turn seconds as a caller gives them into milliseconds; None is for ever."""
+    if timeout is None:
+        return None
+    if not timeout >= 0:  # Also what is not a number at all.
+        raise UsageError("a timeout is a number of seconds and cannot be negative")
+    return None if timeout == float("inf") else int(timeout * 1000)

@@ -19,11 +19,13 @@ from typing import Literal, Self, TypeVar, overload
 import msgspec
 
 from oncemq.client.admin import Admin
-from oncemq.client.bulk import as_bytes
+from oncemq.client.bulk import as_bytes, milliseconds
 from oncemq.client.gets import Gets
 from oncemq.client.puts import Puts
 from oncemq.client.reader import read_range
+from oncemq.client.receiving import Receive, Receiving
 from oncemq.client.session import Session
+from oncemq.client.transactions import Transaction, Transactions
 from oncemq.core.packets import (
     CommandDone,
     Goodbye,
@@ -69,6 +71,8 @@ class Client:
         self._open_blocks = puts.open_blocks
         self._command = 0
         self._is_closed = False
+        self._receiving = Receiving(session, gets)
+        self._transactions = Transactions(session, puts, self._receiving)
         self.admin = Admin(session, self._next_command)
         session.on_reset = self._on_reset
         session.on_welcome = self._on_welcome
@@ -172,7 +176,7 @@ class Client:
     def flush(self, timeout: float | None = None) -> int:
         """Have every put confirmed; return how many messages were since the last flush. Raises PutPending if not all are."""
         self._check_open()
-        return self._puts.flush(_milliseconds(timeout))
+        return self._puts.flush(milliseconds(timeout))
 
     def _open_block(self, topics: tuple[str, ...], *, strict: bool) -> OpenBlock:
         self._check_open()
@@ -252,20 +256,46 @@ class Client:
                 return message
         self._check_open()
         if topic is None:
-            return self._gets.get_any(_milliseconds(timeout))
-        return self._gets.get(check_topic(topic), _milliseconds(timeout))
+            return self._gets.get_any(milliseconds(timeout))
+        return self._gets.get(check_topic(topic), milliseconds(timeout))
 
     def get_many(self, topic: str, count: int = 1000, timeout: float | None = None) -> list[Message]:
         """Return up to `count` messages as soon as there is one; [] if none came in time. Finishes all handed out before."""
         self._check_open()
         if count < 1:
             raise UsageError("get_many needs a count of at least 1")
-        return self._gets.get_many(check_topic(topic), min(count, GET_MANY_MAX), _milliseconds(timeout))
+        return self._gets.get_many(check_topic(topic), min(count, GET_MANY_MAX), milliseconds(timeout))
 
     def ack(self, topic: str) -> None:
         """Say that everything handed out on this topic is finished, without getting the next message."""
         self._check_open()
         self._gets.ack(check_topic(topic))
+
+    def receive(self, topic: str, timeout: float | None = None) -> Receive:
+        """Give the next message inside a with block: acknowledged when it is left, given again after an exception or a crash.
+
+            with client.receive("orders", timeout=5) as message: ...
+
+        The message is None if none came in time. `message.attempt` counts how often it was given. A subscription that is
+        consumed this way is not consumed by get().
+        """
+        self._check_open()
+        if self._transactions.is_open:
+            raise UsageError("inside a transaction use its own get()")
+        return Receive(self._receiving, check_topic(topic), milliseconds(timeout), self._transactions.resolve)
+
+    def transaction(self) -> Transaction:
+        """Consume, process and produce as one: what it gets is finished and what it puts is stored together, or not at all.
+
+            with client.transaction() as tx:
+                order = tx.get("orders")
+                tx.put("invoices", b"...")
+
+        An exception in the body: nothing happened. NotCommitted: the broker refused all of it. Uncertain: there was no
+        answer, and the next call of this client finds out first.
+        """
+        self._check_open()
+        return Transaction(self._transactions)
 
     def in_doubt(self, topic: str | None = None) -> list[Message]:
         """Return the messages that were handed out before a crash and may or may not have been handled."""
@@ -383,14 +413,6 @@ class Client:
     def _on_welcome(self, welcome: Welcome) -> None:
         self._puts.on_welcome(welcome)
         self._gets.on_welcome(welcome)
-
-
-def _milliseconds(timeout: float | None) -> int | None:
-    if timeout is None:
-        return None
-    if not timeout >= 0:  # Also what is not a number at all.
-        raise UsageError("a timeout is a number of seconds and cannot be negative")
-    return None if timeout == float("inf") else int(timeout * 1000)
 
 
 def _start(start: str | int | datetime) -> tuple[str, int]:

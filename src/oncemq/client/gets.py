@@ -343,7 +343,8 @@ class Gets:
 
     def _tell(self, subscriber: Subscriber) -> None:
         slot = subscriber.slot
-        if subscriber.told < slot.finished and self._session.welcome is not None:
+        is_ours = subscriber.authority in {LOCAL, UNDECIDED}
+        if is_ours and subscriber.told < slot.finished and self._session.welcome is not None:
             subscriber.told = slot.finished
             self._session.send(Ack(self._session.id, slot.subscription_id, slot.topic_id, slot.finished))
 
@@ -371,7 +372,8 @@ class Gets:
     def finish_all(self) -> None:
         """The application left without an exception: whatever was handed out is finished."""
         for held in self.held.values():
-            self._finish(held)
+            if held.subscriber.authority in {LOCAL, UNDECIDED}:
+                self._finish(held)
 
     def close(self) -> None:
         """Tell the broker how far things are, mark every slot clean, and sync it."""

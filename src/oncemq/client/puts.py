@@ -42,6 +42,8 @@ class Puts:
         self._to_retire: dict[bytes, int] = {}
         self._problem: Refused | None = None
         self._refused: Entry | None = None
+        self.resolve: Callable[[], None] = lambda: None
+        """Finds out what became of a transaction whose commit was not answered (client/transactions.py)."""
         for entry in session.state.entries():
             publisher.adopt(entry)
         session.on_put_done = self._on_put_done
@@ -54,11 +56,13 @@ class Puts:
         """Return the block that collects messages for these topics, opening one after checking the names."""
         block = self.open_blocks.get((topics, strict))
         if block is None:
-            block = self.open_blocks[topics, strict] = OpenBlock(_checked(topics), strict=strict)
+            block = self.open_blocks[topics, strict] = OpenBlock(checked_topics(topics), strict=strict)
         return block
 
     def cut(self, block: OpenBlock) -> Entry:
         """Close a block: number it, keep it in the outbox, queue it. A full outbox leaves everything as it was."""
+        if self.publisher.is_held:
+            self.resolve()
         entry = self.publisher.cut(block)
         self._state.keep(entry)
         self.publisher.add(entry)
@@ -102,7 +106,7 @@ class Puts:
     def put_one(self, topics: tuple[str, ...], value: bytes, key: bytes | None, headers: Headers | None, strict: bool) -> Entry:
         """Put one message as a block of its own and wait for its outcome."""
         self.cut_all()
-        block = OpenBlock(_checked(topics), strict=strict)
+        block = OpenBlock(checked_topics(topics), strict=strict)
         block.add(value, self._session.clock.wall_us(), key, headers)
         entry = self.cut(block)
         self.wait_for([entry])
@@ -116,7 +120,7 @@ class Puts:
         self.cut_all()
         entries: list[Entry] = []
         is_away = False
-        for block in blocks_of(_checked(topics), values, keys, strict=strict, wall_us=self._session.clock.wall_us):
+        for block in blocks_of(checked_topics(topics), values, keys, strict=strict, wall_us=self._session.clock.wall_us):
             entries.append(self._cut_of_many(block, entries))
             is_away = is_away or not self._try_push()
         if is_away and entries:
@@ -220,6 +224,11 @@ class Puts:
                 self._refused = entry
             self._to_retire[entry.stream] = entry.last_number
 
+    def took(self, numbers: int) -> None:
+        """A transaction has used up the next numbers of the stream."""
+        self.publisher.took(numbers)
+        self._to_retire[self.publisher.stream] = self.publisher.next_number - 1
+
     def retire(self) -> None:
         """Let the outbox forget what is settled. Done while answers are on their way: nobody waits for it."""
         for stream, number in self._to_retire.items():
@@ -260,7 +269,8 @@ class Puts:
 
 
 @lru_cache(maxsize=1024)
-def _checked(topics: tuple[str, ...]) -> tuple[str, ...]:
+def checked_topics(topics: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the names if a put may go to them, else raise UsageError."""
     if not topics or len(topics) > PUT_TOPICS_MAX or len(set(topics)) != len(topics):
         raise UsageError(f"put to one to {PUT_TOPICS_MAX} different topics at a time")
     return tuple(map(check_topic, topics))

@@ -15,7 +15,7 @@ import msgspec
 
 from oncemq.client.state import State
 from oncemq.core.identity import hello, trying, welcomed
-from oncemq.core.packets import NOBODY, Blocks, Packet, PutDone, Read, Refused, Welcome
+from oncemq.core.packets import NOBODY, Blocks, Get, Packet, PutDone, Read, Refused, Welcome
 from oncemq.crashpoints import reach
 from oncemq.errors import BrokerUnreachable, Diverged, Fenced, MalformedPacket, OnceMQError, StateLost
 from oncemq.limits import BACKOFF_MS, BACKOFF_MS_MAX, REQUEST_TIMEOUT_MS, REQUEST_TRIES
@@ -96,10 +96,10 @@ class Session:
 
     # --- requests --------------------------------------------------------------------------------------
 
-    def ask(self, packet: Packet) -> Packet:
+    def ask(self, packet: Packet, block: Block | None = None) -> Packet:
         """Send a request of this session and return its answer; raise the refusal otherwise."""
         self.ensure()
-        return self.exchange(packet)
+        return self.exchange(packet, block=block)
 
     def read_blocks(self, packet: Read) -> tuple[Blocks, bytes | memoryview]:
         """Read a range; needs no session."""
@@ -113,19 +113,27 @@ class Session:
         """The records that came with the last Blocks that was waited for."""
         return self._body
 
-    def exchange(self, packet: Packet, timeout_ms: int | None = None, block: Block | None = None) -> Packet:
+    def get_blocks(self, packet: Get) -> tuple[Blocks, bytes | memoryview]:
+        """Send a Get of this session and wait for its answer as long as it may be parked at the broker."""
+        self.ensure()
+        reply = self.exchange(packet, wait_ms=packet.wait_ms)
+        if not isinstance(reply, Blocks):
+            raise Diverged(f"the broker answered {type(reply).__name__} to Get")
+        return reply, self._body
+
+    def exchange(self, packet: Packet, timeout_ms: int | None = None, block: Block | None = None, *, wait_ms: int = 0) -> Packet:
         """Send, wait, send again on a fresh connection; raise BrokerUnreachable in the end, or when the time is over."""
         started_ms = self.clock.now().ticks_ms
         for attempt in range(REQUEST_TRIES):
             if attempt:
                 self.restart(attempt)
-            patience_ms = REQUEST_TIMEOUT_MS << attempt
+            patience_ms = wait_ms + (REQUEST_TIMEOUT_MS << attempt)
             if timeout_ms is not None:
                 patience_ms = min(patience_ms, max(0, timeout_ms - (self.clock.now().ticks_ms - started_ms)))
             reply = self._attempt(packet, patience_ms, block)
             if reply is not None:
                 return reply
-            if patience_ms < REQUEST_TIMEOUT_MS << attempt:
+            if patience_ms < wait_ms + (REQUEST_TIMEOUT_MS << attempt):
                 break
         raise self.unreachable(started_ms, attempt + 1)
 

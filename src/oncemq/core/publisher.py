@@ -156,6 +156,8 @@ class Publisher:
         self._by_number: dict[tuple[bytes, int], Entry] = {}
         self._sent = 0
         self._sent_bytes = 0
+        self.is_held = False
+        """Whether a transaction has taken the next numbers and its outcome is not known: nothing may be numbered before it is."""
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -183,6 +185,12 @@ class Publisher:
         invariant(entry.first_number == self.next_number, "put numbers have no gaps", number=entry.first_number)
         self.next_number += entry.numbers
         self._append(entry)
+
+    def took(self, numbers: int) -> None:
+        """A transaction has used up the next numbers, and its outcome is known."""
+        invariant(not self._entries, "a transaction was numbered before what waits was settled")
+        self.next_number += numbers
+        self.confirmed[self.stream] = self._floors[self.stream] = self.next_number - 1
 
     def _append(self, entry: Entry) -> None:
         self._entries.append(entry)

@@ -18,7 +18,7 @@ from crc32c import crc32c
 PAGE_BYTES = 4096
 SLOT_BYTES = 2 * PAGE_BYTES
 _HOT = struct.Struct("<QQQQQ")
-_COLD = struct.Struct("<QQ16s16s16sBB6x")
+_COLD = struct.Struct("<QQ16s16s16sBB2xI")
 _CRC = struct.Struct("<I")
 _SIZE = _HOT.size + _COLD.size + _CRC.size
 
@@ -39,13 +39,15 @@ class Slot:
     is_clean: bool = False
     mode: int = 0
     """0: get; 1: receive (a message handed out is given again)."""
+    attempt: int = 0
+    """How often what lies at `finished` was given, in mode 1."""
     counter: int = 0
     _cold: bytes = field(default=b"", repr=False)
 
     def freeze(self) -> None:
         """Note that one of the rarely changing fields changed."""
         self._cold = _COLD.pack(
-            self.subscription_id, self.topic_id, self.start_id, self.session, self.boot, self.is_clean, self.mode
+            self.subscription_id, self.topic_id, self.start_id, self.session, self.boot, self.is_clean, self.mode, self.attempt
         )
 
     def encode(self) -> tuple[int, bytes]:
@@ -65,7 +67,7 @@ def _decode(content: bytes) -> Slot | None:
     if len(content) < _SIZE or _CRC.unpack_from(content, _SIZE - 4)[0] != crc32c(content[: _SIZE - 4]):
         return None
     counter, finished, handed, reserved, append_number = _HOT.unpack_from(content)
-    subscription_id, topic_id, start_id, session, boot, is_clean, mode = _COLD.unpack_from(content, _HOT.size)
+    subscription_id, topic_id, start_id, session, boot, is_clean, mode, attempt = _COLD.unpack_from(content, _HOT.size)
     slot = Slot(
         subscription_id,
         topic_id,
@@ -78,6 +80,7 @@ def _decode(content: bytes) -> Slot | None:
         boot,
         bool(is_clean),
         mode,
+        attempt,
         counter,
     )
     slot.freeze()

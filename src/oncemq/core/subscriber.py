@@ -43,6 +43,7 @@ class Subscriber:
         "doubt",
         "end",
         "gap",
+        "info",
         "next_offset",
         "slot",
         "start",
@@ -52,6 +53,7 @@ class Subscriber:
     )
 
     def __init__(self, info: SubscriptionInfo, slot: Slot) -> None:
+        self.info = info
         self.topic = info.topic
         self.authority = info.authority
         self.start = info.start
@@ -161,6 +163,20 @@ class Subscriber:
         self.buffered_bytes = 0
         self.next_offset = self.slot.handed
         self._received_append, self._received_start = self.slot.append_number, self.slot.start_id
+
+    def set_back(self, place: int, bookmark: tuple[bytes, int]) -> None:
+        """Go on at `place`, as if nothing had been handed out since; for places that are kept elsewhere (client/feeds.py)."""
+        slot = self.slot
+        slot.finished = slot.handed = place
+        slot.start_id, slot.append_number = bookmark
+        self._told_gap_end = min(self._told_gap_end, place)
+        self.gap = self.damaged = None
+        self.drop_buffer()
+
+    @property
+    def told_gap_end(self) -> int:
+        """Where the last gap that was told ends."""
+        return self._told_gap_end
 
     # --- to the application --------------------------------------------------------------------------
 

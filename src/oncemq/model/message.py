@@ -43,6 +43,8 @@ class Message(msgspec.Struct, frozen=True, gc=False):
     raw_headers: bytes | None
     publish_time_us: int
     source: Source
+    attempt: int = 1
+    """How often it was given, this time included: receive() and transactions give again what was not finished."""
 
     @property
     def headers(self) -> Headers:

@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Messages of a subscription whose place is kept elsewhere: at the broker (receive, transaction) or in a database.
+
+May not: decide that anything is finished. A feed reads ahead and can be set back; whoever owns the place says what counts.
+The idea: the machine of get (core/subscriber.py) does the buffering, with a slot in memory that nobody relies on. One request
+at a time, because every message of a feed costs a sync somewhere anyway.
+Next: client/receiving.py and client/transactions.py for the broker's places, client/effects.py for a database's.
+"""
+
+from __future__ import annotations
+
+from oncemq.client.reader import source_of
+from oncemq.client.session import Session
+from oncemq.core.packets import NOBODY, Blocks, Get, SubscriptionInfo, Want
+from oncemq.core.slot import Slot
+from oncemq.core.subscriber import Span, Subscriber
+from oncemq.errors import Diverged, Refused
+from oncemq.journal.codec import BadRecord, decode_delivery
+from oncemq.limits import GET_BYTES, GET_PARK_MS
+from oncemq.model.message import Message
+from oncemq.model.refusals import Code
+
+Bookmark = tuple[bytes, int]
+"""Start id and append number of the last message consumed."""
+NO_BOOKMARK: Bookmark = (NOBODY, 0)
+
+
+class Feed:
+    """One subscription, read from a place that the caller keeps."""
+
+    def __init__(self, session: Session, info: SubscriptionInfo, authority: str, *, place: int, bookmark: Bookmark) -> None:
+        self._session = session
+        self._authority = authority
+        self.info = info
+        self.done = info.cursor
+        """What the broker may take as finished; told with every request."""
+        slot = Slot(info.subscription_id, info.topic_id, place, place, place, bookmark[1], bookmark[0])
+        self._subscriber = Subscriber(info, slot)
+
+    @property
+    def begin(self) -> int:
+        """Where the next attempt begins: what is finished, or being finished."""
+        return self.done
+
+    @property
+    def place(self) -> int:
+        """The offset behind everything handed out, gaps that were told included."""
+        return max(self._subscriber.slot.handed, self._subscriber.told_gap_end)
+
+    @property
+    def bookmark(self) -> Bookmark:
+        slot = self._subscriber.slot
+        return slot.start_id, slot.append_number
+
+    def set_back(self, place: int, bookmark: Bookmark) -> None:
+        """Go on at `place`, whatever was handed out since."""
+        self._subscriber.set_back(place, bookmark)
+
+    def next(self, timeout_ms: int | None) -> Message | None:
+        """Hand out the next message; None if none came in time. Raises Gap once, Damaged as long as it is so."""
+        subscriber = self._subscriber
+        due_ms = None if timeout_ms is None else self._session.clock.now().ticks_ms + timeout_ms
+        was_asked = False
+        while not subscriber.has_message():
+            subscriber.raise_if_blocked()
+            left_ms = GET_PARK_MS if due_ms is None else max(0, due_ms - self._session.clock.now().ticks_ms)
+            if left_ms == 0 and was_asked:
+                return None
+            self._ask(min(left_ms, GET_PARK_MS))
+            was_asked = True
+        return subscriber.take()
+
+    def has_message(self) -> bool:
+        """Whether `next` would return at once."""
+        return self._subscriber.has_message()
+
+    def _ask(self, wait_ms: int) -> None:
+        want = self._subscriber.want()
+        asked = Want(want.subscription_id, want.topic_id, want.offset, self.done, want.start_id, want.append_number)
+        try:
+            packet, body = self._session.get_blocks(Get(self._session.id, (asked,), GET_BYTES, wait_ms, self._authority))
+        except Refused as problem:
+            self._on_refused(problem)
+        else:
+            self._absorb(packet, body)
+
+    def _on_refused(self, problem: Refused) -> None:
+        if problem.code == Code.BEYOND_END:
+            raise Diverged("it ends before the place this subscription had come to") from problem
+        if problem.code != Code.STOPPING:  # A broker that stops cleanly is no worse than one that dies: ask its successor.
+            raise problem
+        self._session.restart(1)
+
+    def _absorb(self, packet: Blocks, body: bytes | memoryview) -> None:
+        subscriber, position, through = self._subscriber, 0, packet.through
+        try:
+            while position < len(body):
+                delivered, start, end, position = decode_delivery(body, position)
+                through = max(through, delivered.append_number)
+                block = bytes(body[start:end])
+                if int.from_bytes(block[12:16], "little") != delivered.block_crc:
+                    block = b""  # Another block in its place: slicing it will tell it as damaged.
+                subscriber.on_block(source_of(subscriber.topic, delivered), block, delivered.count)
+        except BadRecord:
+            return  # Bent on the way: it will be asked for again.
+        for part in packet.parts:
+            damaged = Span(part.damaged_first, part.damaged_end) if part.damaged_end else None
+            subscriber.on_part(part.low, part.end, through, damaged)

@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""receive(): a message that is acknowledged when the block is left, and given again after an exception or a crash.
+
+May not: acknowledge before the application is done with the message, or count an attempt after it began.
+The idea: the broker keeps the place (authority `broker`); the slot only counts how often a message was given, in mapped
+memory, so that the count survives kill -9. It is advice (give up after five times), not a promise after a power cut.
+Next: client/feeds.py for where messages come from, client/transactions.py for more than one at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import TracebackType
+
+import msgspec
+
+from oncemq.client.feeds import NO_BOOKMARK, Feed
+from oncemq.client.gets import Gets
+from oncemq.client.session import Session
+from oncemq.core.packets import Ack, AckDone
+from oncemq.core.topics import BROKER, UNDECIDED
+from oncemq.errors import WrongAuthority, invariant
+from oncemq.model.message import Message
+from oncemq.model.refusals import TEXTS, Code
+
+ATTEMPTS_MAX = 2**32 - 1
+RECEIVE = 1
+"""The mode of a slot that counts attempts."""
+
+
+class Receiving:
+    """The feeds of this client whose places the broker keeps."""
+
+    def __init__(self, session: Session, gets: Gets) -> None:
+        self._session = session
+        self._gets = gets
+        self._feeds: dict[int, Feed] = {}
+        self._given_before: dict[int, int] = {}
+        """Per subscription: offsets below this one were given in an earlier attempt too."""
+
+    def feed(self, topic: str) -> Feed:
+        """The feed of a topic this client subscribes to, at the broker's cursor when it is first asked for."""
+        held = self._gets.find(topic)
+        slot = held.subscriber.slot
+        feed = self._feeds.get(slot.subscription_id)
+        if feed is None:
+            if held.subscriber.authority not in {UNDECIDED, BROKER}:
+                raise WrongAuthority(Code.WRONG_AUTHORITY, TEXTS[Code.WRONG_AUTHORITY])
+            info = held.subscriber.info
+            feed = self._feeds[slot.subscription_id] = Feed(self._session, info, BROKER, place=info.cursor, bookmark=NO_BOOKMARK)
+            held.subscriber.authority = BROKER
+        return feed
+
+    def give(self, topic: str, feed: Feed, message: Message) -> Message:
+        """Count the attempt, durably against kill -9, before the application sees the message."""
+        held = self._gets.held[topic]
+        slot, offset = held.subscriber.slot, message.offset
+        if offset <= feed.begin or slot.finished != feed.begin or slot.mode != RECEIVE:
+            is_again = slot.mode == RECEIVE and slot.finished == feed.begin < slot.handed
+            self._given_before[slot.subscription_id] = slot.handed if is_again else 0
+            slot.attempt = min(slot.attempt + 1, ATTEMPTS_MAX) if is_again else 1
+            slot.finished, slot.mode = feed.begin, RECEIVE
+            slot.handed = slot.handed if is_again else feed.begin
+        slot.handed = max(slot.handed, offset + 1)
+        slot.reserved = max(slot.reserved, slot.handed)
+        slot.freeze()
+        held.place.write(slot)
+        is_known = offset < self._given_before.get(slot.subscription_id, 0)
+        return msgspec.structs.replace(message, attempt=slot.attempt) if is_known else message
+
+    def acknowledge(self, feed: Feed, done: int) -> None:
+        """Have everything below `done` finished at the broker, on its disk."""
+        feed.done = done  # From now on every request says so too, whatever becomes of this one.
+        info = feed.info
+        reply = self._session.ask(Ack(self._session.id, info.subscription_id, info.topic_id, done, BROKER, True))
+        invariant(isinstance(reply, AckDone), "the broker answered with another packet", got=type(reply).__name__)
+
+
+class Receive:
+    """What `client.receive()` returns: enter it for the message, leave it to acknowledge."""
+
+    def __init__(self, receiving: Receiving, topic: str, timeout_ms: int | None, resolve: Callable[[], None]) -> None:
+        self._receiving = receiving
+        self._resolve = resolve
+        self._topic = topic
+        self._timeout_ms = timeout_ms
+        self._feed: Feed | None = None
+        self._before = (0, NO_BOOKMARK)
+
+    def __enter__(self) -> Message | None:
+        self._resolve()  # A transaction whose outcome is not known decides where this begins.
+        feed = self._feed = self._receiving.feed(self._topic)
+        self._before = feed.place, feed.bookmark
+        message = feed.next(self._timeout_ms)
+        return None if message is None else self._receiving.give(self._topic, feed, message)
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        feed = self._feed
+        invariant(feed is not None, "a receive that was never entered is left")
+        if feed is None or feed.place == self._before[0]:
+            return
+        if kind is not None:
+            feed.set_back(*self._before)
+        else:
+            self._receiving.acknowledge(feed, feed.place)

@@ -1,0 +1,229 @@
+# SPDX-License-Identifier: Apache-2.0
+"""transaction(): consume, process and produce as one. Acknowledgements and puts are committed together, or nothing is.
+
+May not: send anything before the body has ended, or begin a transaction while the outcome of another is unknown (R17).
+The idea: the body only collects. Leaving it without an exception sends one Transact and waits for its one durable outcome;
+without an answer it is Uncertain, and whatever this client does next asks for the outcome first, with the same packet under the
+same number. A crash needs no memory of it: the broker's cursor says whether it happened, and the messages come again if not.
+Next: core/transactions.py for the broker's side.
+"""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Self
+
+from oncemq.client.bulk import as_bytes, milliseconds
+from oncemq.client.feeds import Bookmark, Feed
+from oncemq.client.puts import Puts, checked_topics
+from oncemq.client.receiving import Receiving
+from oncemq.client.session import Session
+from oncemq.core.packets import Transact, TransactAck, TransactDone, TransactPut
+from oncemq.core.publisher import OpenBlock
+from oncemq.crashpoints import reach
+from oncemq.errors import BrokerUnreachable, Diverged, MessageTooLarge, NotCommitted, Refused, Uncertain, UsageError, invariant
+from oncemq.limits import BLOCK_BYTES_MAX, REQUEST_TRIES, TRANSACT_ACKS_MAX, TRANSACT_PUTS_MAX
+from oncemq.model.message import Headers, Message, Outcome, Receipt, Receipts
+from oncemq.model.names import check_topic
+from oncemq.model.refusals import TEXTS, TRANSIENT_FOR_PUTS, Code
+
+Touched = tuple[Feed, int, Bookmark]
+"""A feed, and where it stood when the transaction first read from it."""
+
+
+class Commit:
+    """A transaction on its way to the broker."""
+
+    def __init__(self, packet: Transact, body: bytes, reads: list[Touched]) -> None:
+        self.packet = packet
+        self.body = body
+        self.reads = reads
+
+
+class Transactions:
+    """The transactions of one client; one at a time."""
+
+    def __init__(self, session: Session, puts: Puts, receiving: Receiving) -> None:
+        self.session = session
+        self.receiving = receiving
+        self._puts = puts
+        self._unknown: Commit | None = None
+        self.is_open = False
+        puts.resolve = self.resolve
+
+    @property
+    def is_unknown(self) -> bool:
+        """Whether a commit was sent whose outcome is not known."""
+        return self._unknown is not None
+
+    def resolve(self) -> None:
+        """Find out what became of a commit that was not answered; raise Uncertain if that is still not known."""
+        if self._unknown is not None:
+            self._finish(self._unknown)
+
+    def commit(self, reads: list[Touched], blocks: list[OpenBlock]) -> Receipts:
+        """Commit; raise NotCommitted if the broker refused all of it, Uncertain if it did not answer."""
+        cut = [(block, bytes(block.cut())) for block in blocks]
+        body = b"".join(content for _, content in cut)
+        if len(body) > BLOCK_BYTES_MAX:
+            raise MessageTooLarge("transaction", len(body), BLOCK_BYTES_MAX)
+        entries = tuple(TransactPut(block.topics, len(block.values), len(content), block.strict) for block, content in cut)
+        moves = tuple(TransactAck(feed.info.subscription_id, feed.info.topic_id, begin, feed.place) for feed, begin, _ in reads)
+        self._puts.flush(None)  # They are numbered before it, and a stream is taken in order.
+        packet = Transact(self.session.id, self._puts.publisher.next_number, moves, entries)
+        return self._finish(Commit(packet, body, reads))
+
+    def _finish(self, commit: Commit) -> Receipts:
+        """Send a commit until its outcome is known. What was sent once may arrive late, so only an outcome ends it."""
+        self._unknown = commit
+        self._puts.publisher.is_held = True
+        reach("client.before_commit")
+        done = self._ask(commit)
+        reach("client.after_commit")
+        self._unknown = None
+        self._puts.publisher.is_held = False
+        self._puts.took(commit.packet.numbers)
+        return self._outcome(commit, done)
+
+    def _ask(self, commit: Commit) -> TransactDone:
+        for attempt in range(1, REQUEST_TRIES + 1):
+            try:
+                reply = self.session.ask(commit.packet, commit.body if commit.packet.puts else None)
+            except BrokerUnreachable as problem:
+                raise Uncertain(str(problem)) from problem
+            except Refused as problem:
+                self._on_refused(problem, attempt)
+            else:
+                invariant(isinstance(reply, TransactDone), "the broker answered with another packet", got=type(reply).__name__)
+                return reply  # type: ignore[return-value]
+        raise Uncertain("no answer")  # Not reached: the last attempt raises.
+
+    def _on_refused(self, problem: Refused, attempt: int) -> None:
+        """No outcome yet. A full disk or a stopping broker may pass; a gap means that the broker forgot what it had confirmed."""
+        if problem.code == Code.GAP_IN_STREAM:
+            self.session.fail(Diverged("it has forgotten puts that it had confirmed"))
+            self.session.raise_failure()
+        if problem.code not in TRANSIENT_FOR_PUTS:
+            raise problem
+        if attempt == REQUEST_TRIES:
+            raise Uncertain(str(problem)) from problem
+        self.session.restart(attempt)
+
+    def _outcome(self, commit: Commit, done: TransactDone) -> Receipts:
+        if done.code:
+            for feed, begin, bookmark in commit.reads:
+                feed.set_back(begin, bookmark)
+            raise NotCommitted(done.code, TEXTS[Code(done.code)])
+        for (feed, _, _), ack in zip(commit.reads, commit.packet.acks, strict=True):
+            feed.done = ack.end
+        return Receipts(_outcomes(commit.packet, done))
+
+
+def _outcomes(packet: Transact, done: TransactDone) -> list[Outcome]:
+    """Match the outcomes of the answer, one per put and topic, with the numbers they have."""
+    found: list[Outcome] = []
+    number, told = packet.number + 1, iter(done.outcomes)
+    for put in packet.puts:
+        for topic in put.topics:
+            outcome = next(told, None)
+            stored, offset = (outcome.stored, outcome.first_offset) if outcome is not None else (True, None)
+            topic_id = outcome.topic_id if outcome is not None else 0
+            found.append(Outcome(topic, topic_id, number, put.count, stored, offset, done.duplicate))
+            number += put.count
+    return found
+
+
+class Transaction:
+    """What `client.transaction()` returns. Leaving it without an exception commits; with one, nothing happened."""
+
+    def __init__(self, transactions: Transactions) -> None:
+        self._transactions = transactions
+        self._touched: dict[str, Touched] = {}
+        self._blocks: dict[tuple[tuple[str, ...], bool], OpenBlock] = {}
+        self._is_open = False
+        self.receipts = Receipts(())
+        """What became of the puts, after the commit: one receipt per message and topic."""
+
+    def __enter__(self) -> Self:
+        if self._transactions.is_open:
+            raise UsageError("a client has one transaction at a time: leave the other one first")
+        self._transactions.resolve()
+        self._transactions.is_open = self._is_open = True
+        return self
+
+    def get(self, topic: str, timeout: float | None = None) -> Message | None:
+        """Return the next message of a topic; it is finished by the commit. None if none came in `timeout` seconds."""
+        feed = self._touch(topic)
+        message = feed.next(milliseconds(timeout))
+        return None if message is None else self._transactions.receiving.give(topic, feed, message)
+
+    def get_many(self, topic: str, count: int = 1000, timeout: float | None = None) -> list[Message]:
+        """Return up to `count` messages as soon as there is one; [] if none came in time."""
+        if count < 1:
+            raise UsageError("get_many needs a count of at least 1")
+        first = self.get(topic, timeout)
+        found = [] if first is None else [first]
+        feed = self._touch(topic)
+        while found and len(found) < count and feed.has_message():
+            message = feed.next(0)
+            if message is None:
+                break
+            found.append(self._transactions.receiving.give(topic, feed, message))
+        return found
+
+    def put(
+        self,
+        topic: str | list[str] | tuple[str, ...],
+        value: bytes,
+        *,
+        key: bytes | None = None,
+        headers: Headers | None = None,
+        strict: bool = False,
+    ) -> None:
+        """Have a message stored by the commit, in one topic or in several."""
+        self._check_open()
+        topics = checked_topics((topic,) if isinstance(topic, str) else tuple(topic))
+        block = self._blocks.get((topics, strict))
+        if block is None:
+            if len(self._blocks) >= TRANSACT_PUTS_MAX:
+                raise UsageError(f"a transaction puts to at most {TRANSACT_PUTS_MAX} different topics or sets of them")
+            block = self._blocks[topics, strict] = OpenBlock(topics, strict=strict)
+        block.add(as_bytes(value), self._transactions.session.clock.wall_us(), key, headers)
+
+    def receipt(self) -> Receipt:
+        """The receipt of the only put, for transactions that put one message."""
+        (receipt,) = self.receipts
+        return receipt
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._is_open = self._transactions.is_open = False
+        if kind is not None:
+            self._undo()
+            return
+        reads = [read for read in self._touched.values() if read[0].place > read[1]]
+        blocks = [block for block in self._blocks.values() if block.values]
+        if not reads and not blocks:
+            return
+        try:
+            self.receipts = self._transactions.commit(reads, blocks)
+        except BaseException:
+            if not self._transactions.is_unknown:  # Else it may have happened: the places stay until that is known.
+                self._undo()
+            raise
+
+    def _touch(self, topic: str) -> Feed:
+        self._check_open()
+        if topic not in self._touched:
+            if len(self._touched) >= TRANSACT_ACKS_MAX:
+                raise UsageError(f"a transaction gets from at most {TRANSACT_ACKS_MAX} topics")
+            feed = self._transactions.receiving.feed(check_topic(topic))
+            self._touched[topic] = feed, feed.place, feed.bookmark
+        return self._touched[topic][0]
+
+    def _undo(self) -> None:
+        for feed, begin, bookmark in self._touched.values():
+            feed.set_back(begin, bookmark)
+
+    def _check_open(self) -> None:
+        if not self._is_open:
+            raise UsageError("this transaction is over: use it inside its with block")

@@ -1,0 +1,194 @@
+# SPDX-License-Identifier: Apache-2.0
+"""receive() and transaction(): given again until it is done, and done together or not at all. A real broker, real sockets."""
+
+from __future__ import annotations
+
+import pytest
+
+import oncemq
+from tests.client.conftest import Connect
+
+
+class Trouble(Exception):
+    """What the application runs into."""
+
+
+@pytest.fixture
+def filled(connect: Connect, topic: str) -> oncemq.Client:
+    """A client that subscribes to a topic with five messages, 0 to 4."""
+    client = connect("worker")
+    client.subscribe(topic)
+    connect("publisher").put_many(topic, [b"%d" % number for number in range(5)])
+    return client
+
+
+def received(client: oncemq.Client, topic: str) -> tuple[bytes, int] | None:
+    with client.receive(topic, timeout=0) as message:
+        return None if message is None else (message.value, message.attempt)
+
+
+# --- receive ----------------------------------------------------------------------------------------
+
+
+def test_a_message_that_was_received_is_not_given_again(filled: oncemq.Client, topic: str) -> None:
+    assert [received(filled, topic) for _ in range(6)] == [*[(b"%d" % number, 1) for number in range(5)], None]
+
+
+def test_a_message_is_given_again_after_an_exception_and_counted(filled: oncemq.Client, topic: str) -> None:
+    attempts = []
+    for _ in range(3):
+        with pytest.raises(Trouble), filled.receive(topic, timeout=5) as message:
+            assert message is not None
+            attempts.append((message.value, message.attempt))
+            raise Trouble
+    assert attempts == [(b"0", 1), (b"0", 2), (b"0", 3)]
+    assert received(filled, topic) == (b"0", 4)
+    assert received(filled, topic) == (b"1", 1)
+
+
+def test_attempts_are_counted_across_processes(filled: oncemq.Client, connect: Connect, topic: str) -> None:
+    with pytest.raises(Trouble), filled.receive(topic, timeout=5):
+        raise Trouble
+    filled.close()
+    again = connect("worker")
+    assert received(again, topic) == (b"0", 2)
+    again.close()
+    assert received(connect("worker"), topic) == (b"1", 1)
+
+
+def test_a_subscription_is_consumed_in_one_way(filled: oncemq.Client, topic: str) -> None:
+    assert received(filled, topic) == (b"0", 1)
+    with pytest.raises(oncemq.WrongAuthority):
+        filled.get(topic, timeout=0)
+    with filled.transaction() as transaction:
+        message = transaction.get(topic, timeout=0)
+        assert message is not None
+        assert message.value == b"1"
+
+
+def test_what_get_consumes_is_not_received(filled: oncemq.Client, topic: str) -> None:
+    filled.get(topic, timeout=5)
+    with pytest.raises(oncemq.WrongAuthority), filled.receive(topic, timeout=0):
+        raise AssertionError
+
+
+def test_leaving_the_client_does_not_acknowledge_what_a_receive_gave_back(
+    connect: Connect, filled: oncemq.Client, topic: str
+) -> None:
+    with filled, pytest.raises(Trouble), filled.receive(topic, timeout=5):
+        raise Trouble
+    assert received(connect("worker"), topic) == (b"0", 2)
+
+
+def test_receive_needs_a_subscription(filled: oncemq.Client) -> None:
+    with pytest.raises(oncemq.NoSuchTopic), filled.receive("nothing-of-that-name", timeout=0):
+        raise AssertionError
+
+
+# --- transaction ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def target(connect: Connect, topic: str) -> str:
+    name = topic + "-out"
+    connect("reader").subscribe(name)
+    return name
+
+
+def stored(client: oncemq.Client, topic: str) -> list[bytes]:
+    return [message.value for message in client.read(topic, 0, 1000)]
+
+
+def test_consume_process_produce(filled: oncemq.Client, topic: str, target: str) -> None:
+    for _ in range(2):
+        with filled.transaction() as transaction:
+            messages = transaction.get_many(topic, 2, timeout=5)
+            for message in messages:
+                transaction.put(target, b"did " + message.value, key=b"k")
+        assert [receipt.stored for receipt in transaction.receipts] == [True, True]
+    with filled.transaction() as transaction:
+        assert [message.value for message in transaction.get_many(topic, 2, timeout=5)] == [b"4"]
+    assert stored(filled, target) == [b"did 0", b"did 1", b"did 2", b"did 3"]
+    with filled.transaction() as transaction:
+        assert transaction.get(topic, timeout=0) is None
+        assert transaction.get_many(topic, timeout=0) == []
+
+
+def test_after_an_exception_nothing_happened(filled: oncemq.Client, topic: str, target: str) -> None:
+    for attempt in (1, 2):
+        with pytest.raises(Trouble), filled.transaction() as transaction:
+            transaction.put(target, b"never")
+            messages = transaction.get_many(topic, 3, timeout=5)
+            assert [(message.value, message.attempt) for message in messages] == [
+                (b"0", attempt),
+                (b"1", attempt),
+                (b"2", attempt),
+            ]
+            raise Trouble
+    assert stored(filled, target) == []
+    with filled.transaction() as transaction:
+        message = transaction.get(topic, timeout=5)
+        assert message is not None
+        assert (message.value, message.attempt) == (b"0", 3)
+    with filled.transaction() as transaction:
+        following = transaction.get_many(topic, 4, timeout=5)
+    assert [(following[0].value, following[0].attempt)] == [(b"1", 1)]
+
+
+def test_several_topics_in_and_out(connect: Connect, filled: oncemq.Client, topic: str, target: str) -> None:
+    other = topic + "-too"
+    filled.subscribe(other)
+    connect("second").put(other, b"x")
+    with filled.transaction() as transaction:
+        first, second = transaction.get(topic, timeout=5), transaction.get(other, timeout=5)
+        assert first is not None and second is not None
+        transaction.put([target, other], first.value + second.value)
+        transaction.put(target, b"last", headers={"a": "b"})
+    assert [receipt.offset for receipt in transaction.receipts] == [0, 1, 1]
+    assert stored(filled, target) == [b"0x", b"last"]
+    assert received(filled, other) == (b"0x", 1)
+
+
+def test_a_transaction_stands_behind_the_puts_before_it(filled: oncemq.Client, topic: str, target: str) -> None:
+    filled.put(target, b"before", wait=False)
+    with filled.transaction() as transaction:
+        transaction.get(topic, timeout=5)
+        transaction.put(target, b"inside")
+    filled.put(target, b"after", wait=False)
+    filled.put(target, b"last")
+    assert stored(filled, target) == [b"before", b"inside", b"after", b"last"]
+
+
+def test_a_transaction_that_did_nothing_commits_nothing(filled: oncemq.Client, topic: str) -> None:
+    with filled.transaction():
+        pass
+    assert received(filled, topic) == (b"0", 1)
+
+
+def test_strict_puts_refuse_the_whole(filled: oncemq.Client, topic: str) -> None:
+    with pytest.raises(oncemq.NotCommitted, match="nobody subscribes"), filled.transaction() as transaction:
+        transaction.get(topic, timeout=5)
+        transaction.put("nobody-at-all", b"x", strict=True)
+    assert received(filled, topic) == (b"0", 2)
+
+
+def test_one_transaction_at_a_time_and_only_inside_its_block(filled: oncemq.Client, topic: str) -> None:
+    with filled.transaction() as transaction:
+        with pytest.raises(oncemq.UsageError, match="one transaction at a time"), filled.transaction():
+            raise AssertionError
+        with pytest.raises(oncemq.UsageError, match="its own get"):
+            filled.receive(topic)
+        with pytest.raises(oncemq.UsageError, match="at least 1"):
+            transaction.get_many(topic, 0)
+    for call in (lambda: transaction.get(topic), lambda: transaction.put(topic, b"x")):
+        with pytest.raises(oncemq.UsageError, match="over"):
+            call()
+
+
+def test_a_transaction_too_large_is_refused_here(filled: oncemq.Client, topic: str, target: str) -> None:
+    with pytest.raises(oncemq.MessageTooLarge, match="transaction"), filled.transaction() as transaction:
+        transaction.get(topic, timeout=5)
+        for _ in range(3):
+            transaction.put(target, bytes(15 << 20))
+    assert received(filled, topic) == (b"0", 2)
+    assert stored(filled, target) == []

@@ -1,0 +1,249 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Holes of transactions and receive(): commits without an answer, deaths at every point, two ways to consume (H26, H28, H29)."""
+
+from __future__ import annotations
+
+import pytest
+
+from oncemq.client.client import Client
+from oncemq.core.packets import AckDone, Transact, TransactDone
+from oncemq.errors import Diverged, Fenced, Refused, Uncertain, WrongAuthority
+from oncemq.sim.disk import SimDisk
+from oncemq.sim.network import DROP, Verdict
+from oncemq.sim.scheduler import Killed
+from oncemq.sim.world import World
+from tests.holes.helpers import (
+    SECOND_US,
+    be_quiet,
+    crash_at,
+    die_at,
+    meddle,
+    number,
+    overhear,
+    started,
+    stored_values,
+    until_broker_dies,
+    until_dead,
+)
+
+LATE = Verdict(delay_us=60 * SECOND_US)
+EVERY = 1_000
+
+
+def prepared(count: int = 5) -> World:
+    """A worker that subscribes to "in", a reader of "out", and messages on "in"."""
+    world = started()
+
+    def script() -> None:
+        with world.connect("worker") as worker, world.connect("reader") as reader, world.connect("pub") as pub:
+            worker.subscribe("in")
+            reader.subscribe("out")
+            pub.put_many("in", number(count))
+
+    world.run(script)
+    return world
+
+
+def work(client: Client) -> bytes | None:
+    """One message from "in" to "out"."""
+    with client.transaction() as transaction:
+        message = transaction.get("in", timeout=0)
+        if message is None:
+            return None
+        transaction.put("out", message.value)
+        return message.value
+
+
+def work_on(world: World, client: Client | None = None) -> None:
+    """Work until nothing is left, then count: everything once, in order."""
+    worker = client or world.connect("worker")
+    while work(worker) is not None:
+        pass
+    worker.close()
+
+
+@pytest.mark.parametrize("lost", [Transact, TransactDone])
+def test_h28_a_commit_without_an_answer_is_uncertain_and_found_out_first(lost: type[Transact] | type[TransactDone]) -> None:
+    """R17: whether the packet or its answer was lost, the next transaction asks for the outcome before it begins."""
+    world = prepared()
+
+    def script() -> None:
+        worker = world.connect("worker")
+        meddle(world, lost, DROP, times=EVERY)
+        with pytest.raises(Uncertain):
+            work(worker)
+        be_quiet(world)
+        assert work(worker) == b"1", "the first was committed when it was asked for"
+        work_on(world, worker)
+        assert stored_values(world, "out") == number(5)
+
+    world.run(script)
+
+
+def test_h28_puts_and_receives_find_out_first_too() -> None:
+    world = prepared()
+
+    def script() -> None:
+        worker = world.connect("worker")
+        meddle(world, TransactDone, DROP, times=EVERY)
+        with pytest.raises(Uncertain):
+            work(worker)
+        with pytest.raises(Uncertain):
+            worker.put("out", b"x")
+        with pytest.raises(Uncertain), worker.receive("in", timeout=0):
+            raise AssertionError
+        be_quiet(world)
+        worker.put("out", b"x")
+        with worker.receive("in", timeout=0) as message:
+            assert message is not None
+            assert message.value == b"1"
+        assert stored_values(world, "out") == [b"0", b"x"]
+
+    world.run(script)
+
+
+def test_h28_the_same_message_in_two_transactions_is_refused_by_the_second() -> None:
+    """The acknowledgement says where the cursor must be: a copy that comes late, after the work was done again, does nothing."""
+    world = prepared()
+
+    def script() -> None:
+        worker = world.connect("worker")
+        meddle(world, Transact, LATE, times=EVERY)
+        with pytest.raises(Uncertain):
+            work(worker)
+        be_quiet(world)
+        world.crash_client(worker)
+        work_on(world)
+        world.clock.pause(120_000)
+        assert stored_values(world, "out") == number(5)
+
+    world.run(script)
+
+
+def test_h28_a_zombie_cannot_commit() -> None:
+    world = prepared()
+
+    def script() -> None:
+        zombie = world.connect("worker")
+        with pytest.raises(Fenced), zombie.transaction() as transaction:
+            message = transaction.get("in", timeout=0)
+            assert message is not None
+            transaction.put("out", b"of a zombie")
+            successor = world.connect("worker", disk=SimDisk(7), takeover=True)
+            assert work(successor) == b"0"
+        world.crash_client(zombie)
+        work_on(world, successor)
+        assert stored_values(world, "out") == number(5)
+
+    world.run(script)
+
+
+POINTS = ["client.before_commit", "client.before_send", "client.after_send", "client.after_receive", "client.after_commit"]
+
+
+@pytest.mark.parametrize("after", range(3))
+@pytest.mark.parametrize("point", POINTS)
+def test_h28_a_worker_that_dies_anywhere_does_its_work_once(point: str, after: int) -> None:
+    world = prepared()
+    victim = world.run(lambda: world.connect("worker"))
+    die_at(world, point, lambda: work_on(world, victim), after=after)
+    world.crash_client(victim)
+    world.run(lambda: work_on(world))
+    world.run(lambda: _assert_out(world, number(5)))
+
+
+@pytest.mark.parametrize("after", range(4))
+@pytest.mark.parametrize("point", ["broker.before_append", "broker.after_append", "broker.after_sync", "broker.between_answers"])
+@pytest.mark.parametrize("power_cut", [False, True])
+def test_h28_a_broker_that_dies_anywhere_commits_all_or_nothing(point: str, after: int, power_cut: bool) -> None:
+    world = prepared()
+    worker = world.run(lambda: world.connect("worker"))
+    with crash_at(point, after=after):
+        process = world.spawn("worker", lambda: work_on(world, worker))
+        until_broker_dies(world)
+    world.restart_broker(power_cut=power_cut)
+    until_dead(world, process)
+    world.run(lambda: _assert_out(world, number(5)))
+
+
+def _assert_out(world: World, expected: list[bytes]) -> None:
+    assert stored_values(world, "out") == expected
+
+
+def test_a_broker_set_back_does_not_commit_twice_in_silence() -> None:
+    """What a restored broker has forgotten is told, not done again under the same number."""
+    world = prepared()
+    backup = world.disk.copy()
+
+    def before() -> Client:
+        worker = world.connect("worker")
+        assert work(worker) == b"0"
+        return worker
+
+    worker = world.run(before)
+    world.kill_broker()
+    world.disk.set_back(backup)
+    world.start_broker()
+
+    def after() -> None:
+        with pytest.raises((Diverged, Refused)):
+            work(worker)
+        world.crash_client(worker)
+
+    world.run(after)
+
+
+def test_h26_a_message_of_receive_is_given_again_and_not_in_doubt() -> None:
+    """The slot knows which way a message was handed out: after a crash receive gives it again, and counts."""
+    world = prepared()
+
+    def dies() -> None:
+        with victim.receive("in", timeout=0):
+            raise Killed
+
+    victim = world.run(lambda: world.connect("worker"))
+    until_dead(world, world.spawn("victim", dies))
+    world.crash_client(victim)
+
+    def script() -> None:
+        worker = world.connect("worker")
+        assert worker.in_doubt("in") == []
+        with worker.receive("in", timeout=0) as message:
+            assert message is not None
+            assert (message.value, message.attempt) == (b"0", 2)
+        with pytest.raises(WrongAuthority):
+            worker.get("in", timeout=0)
+
+    world.run(script)
+
+
+def test_h26_an_acknowledgement_without_an_answer_is_told_again_with_the_next_request() -> None:
+    world = prepared()
+
+    def script() -> None:
+        worker = world.connect("worker")
+        meddle(world, AckDone, DROP, times=2)
+        got = []
+        while True:
+            with worker.receive("in", timeout=0) as message:
+                if message is None:
+                    break
+                got.append(message.value)
+        assert got == number(5)
+
+    world.run(script)
+
+
+def test_h29_a_subscription_has_one_place_only() -> None:
+    world = prepared()
+
+    def script() -> None:
+        worker = world.connect("worker")
+        assert worker.get("in", timeout=0) is not None
+        with pytest.raises(WrongAuthority), worker.transaction() as transaction:
+            transaction.get("in", timeout=0)
+        assert worker.get("in", timeout=0) is not None
+        asked = overhear(world, Transact)
+        assert asked == []
+
+    world.run(script)
