@@ -69,6 +69,18 @@ RECORD_ROOM_BYTES: Final = 2 * KIB  # What a record may need besides a block: na
 CONTROL_ROOM_BYTES: Final = 8 * KIB  # What a drain may write besides its packets' records. guess.
 NETWORK_BACKLOG_PACKETS: Final = 10_000  # ZeroMQ high-water mark per peer. guess.
 
+# --- live ----------------------------------------------------------------------------------------
+LIVE_HEARTBEAT_MS: Final = 1_000  # How often a followed channel is told its end. guess: a lost tail waits at most this long.
+LIVE_SILENCE_MS: Final = 3_000  # Without a word for this long a channel is not relied on. guess: three heartbeats.
+LIVE_PACKET_BYTES: Final = 256 * KIB  # Blocks of one drain and topic leave together up to this size. measured: bench fanout.
+LIVE_BLOCK_BYTES_MAX: Final = 2 * MIB  # A larger block is not pushed, only told: queues count packets, not bytes. guess.
+LIVE_DRAIN_BYTES_MAX: Final = 8 * MIB  # What one drain pushes on a channel at most; the rest is told. rule: as DRAIN_BYTES_MAX.
+LIVE_SEND_BACKLOG_PACKETS: Final = 256  # Queue to one subscriber at the broker; beyond it packets are lost to it. guess.
+LIVE_RECEIVE_BACKLOG_PACKETS: Final = 64  # Queue at a subscriber. guess: 16 MiB of full packets.
+LIVE_ACK_MESSAGES: Final = 1_000  # A listener tells what is finished at least every so many messages. rule: R6, N is a guess.
+LIVE_ACK_MS: Final = 1_000  # ... and at least this often. rule: R6, T is a guess.
+LIVE_SIGN_OF_LIFE_MS: Final = 5_000  # A listener without news speaks all the same: leases, fencing. guess.
+
 # --- journal -------------------------------------------------------------------------------------
 SEGMENT_BYTES: Final = 128 * MIB  # rule.
 SEGMENT_RECORDS_MAX: Final = 50_000  # Replay stays under half a second. measured: bench restart.

@@ -116,6 +116,31 @@ class Network(Protocol):
     def send(self, address: bytes, frames: Sequence[bytes | bytearray | memoryview]) -> bool:
         """Hand a packet over; False if it was dropped (unknown address, full queue)."""
 
+    live_address: str
+    """Where `publish` can be heard; empty if nowhere."""
+
+    def publish(self, frames: Sequence[bytes | bytearray | memoryview]) -> None:
+        """Say this once to everybody who follows the channel that the first frame begins with; who cannot take it loses it."""
+
+    def followings(self) -> list[tuple[bytes, bool]]:
+        """Return what changed since the last call: (channel, True) somebody began to follow, (channel, False) nobody does."""
+
+    def close(self) -> None: ...
+
+
+class Feed(Protocol):
+    """What a client hears live: packets on the channels it follows. Any of them may be lost, none comes out of order."""
+
+    def follow(self, channel: bytes) -> None: ...
+
+    def leave(self, channel: bytes) -> None: ...
+
+    def receive(self) -> Frames | None:
+        """Return one packet, or None when nothing is waiting. Never waits."""
+
+    def wait(self, timeout_ms: int) -> None:
+        """Wait until something may be here, or on the link this feed was opened beside; or until the time is over."""
+
     def close(self) -> None: ...
 
 
@@ -128,5 +153,8 @@ class Link(Protocol):
 
     def reset(self) -> None:
         """Throw the connection away and start a fresh one (Lazy Pirate)."""
+
+    def open_feed(self, address: str) -> Feed:
+        """Listen to the live channels at an address this link's broker named."""
 
     def close(self) -> None: ...

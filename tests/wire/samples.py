@@ -50,7 +50,7 @@ SAMPLES: dict[str, p.Packet] = {
     "TransactDone, refused": p.TransactDone(42, 1, False, "cursor_moved", ()),
     "SubscribeDone": p.SubscribeDone(2, INFO),
     "CommandDone": p.CommandDone(3),
-    "Blocks": p.Blocks((p.Part(3, 120, 90, 130), p.Part(4, 0, 0, 9, 2, 5)), 77),
+    "Blocks": p.Blocks((p.Part(3, 120, 90, 130), p.Part(4, 0, 0, 9, 2, 5)), 77, C),
     "AckDone": p.AckDone(5, 121),
     "TopicDone": p.TopicDone(4, TOPIC),
     "Topics": p.Topics((TOPIC,)),
@@ -58,7 +58,8 @@ SAMPLES: dict[str, p.Packet] = {
     "Clients": p.Clients((p.ClientRow("billing", A, False, 2, 40, 1),)),
     "StatsDone": p.StatsDone(LOG, C, {"topics": 1, "append_number": 77}),
     "ShutdownDone": p.ShutdownDone(C),
-    "HeartbeatDone": p.HeartbeatDone(C),
+    "HeartbeatDone": p.HeartbeatDone(C, "tcp://127.0.0.1:5557"),
+    "Live": p.Live(C, 3, 130),
     "Refused": p.Refused("gap_in_stream", "an earlier put of this stream is missing", 41),
 }
 

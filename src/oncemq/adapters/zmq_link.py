@@ -14,6 +14,7 @@ from collections.abc import Sequence
 import zmq
 
 from oncemq.adapters.zmq_frames import EVENTS, MORE, NOW, READABLE, receive_frames
+from oncemq.adapters.zmq_live import ZmqFeed, as_reached
 from oncemq.errors import UsageError
 from oncemq.limits import NETWORK_BACKLOG_PACKETS
 from oncemq.ports import Frames
@@ -66,6 +67,9 @@ class ZmqLink:
     def reset(self) -> None:
         self._socket.close()
         self._socket = self._open()
+
+    def open_feed(self, address: str) -> ZmqFeed:
+        return ZmqFeed(self._context, as_reached(address, self._address), lambda: self._socket)
 
     def close(self, *, linger_ms: int = 0) -> None:
         self._socket.close(linger=linger_ms)

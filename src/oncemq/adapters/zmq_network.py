@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The broker's end of the wire: a ROUTER socket, and nothing that waits for a single peer.
+"""The broker's end of the wire: a ROUTER socket, an XPUB socket beside it, and nothing that waits for a single peer.
 
 May not: decide anything, block on a slow peer, or trust a routing id a peer chose for itself.
 The idea: an address is one byte that says whether the peer is a plain REQ socket (its packets come behind an empty frame, and
@@ -15,6 +15,7 @@ from collections.abc import Sequence
 import zmq
 
 from oncemq.adapters.zmq_frames import EVENTS, MORE, NOW, READABLE, receive_frames
+from oncemq.adapters.zmq_live import ZmqPublisher
 from oncemq.errors import UsageError
 from oncemq.limits import BLOCK_BYTES_MAX, MIB, NETWORK_BACKLOG_PACKETS
 from oncemq.ports import Frames
@@ -25,7 +26,7 @@ _MAPPED = re.compile(r"\[::ffff:(\d+(?:\.\d+){3})\]")
 
 
 class ZmqNetwork:
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, live_address: str = "") -> None:
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._socket = self._context.socket(zmq.ROUTER)
         self._set_options()
@@ -36,8 +37,16 @@ class ZmqNetwork:
             self._context.term()
             raise UsageError(f"cannot listen at {address!r} ({problem}): is another broker running there?") from problem
         self.address = _MAPPED.sub(r"\1", self._socket.getsockopt_string(zmq.LAST_ENDPOINT))
-        self._poller = zmq.Poller()
-        self._poller.register(self._socket, zmq.POLLIN)
+        try:
+            self._publisher = ZmqPublisher(self._context, self.address, live_address)
+        except BaseException:
+            self._socket.close()
+            self._context.term()
+            raise
+        self.live_address = _MAPPED.sub(r"\1", self._publisher.address)
+        self.publish = self._publisher.publish
+        self._sockets = [(self._socket, READABLE), (self._publisher.socket, READABLE)]
+        self._has_followings = False
         self.dropped = 0
 
     def _set_options(self) -> None:
@@ -53,7 +62,12 @@ class ZmqNetwork:
         socket.setsockopt(zmq.IPV6, 1)
 
     def wait(self, timeout_ms: int) -> bool:
-        return bool(self._poller.poll(timeout_ms))
+        ready = zmq.zmq_poll(self._sockets, timeout_ms)
+        self._has_followings = any(socket is self._publisher.socket for socket, _ in ready)
+        return bool(ready)
+
+    def followings(self) -> list[tuple[bytes, bool]]:
+        return self._publisher.followings() if self._has_followings else []
 
     def receive(self) -> tuple[bytes, Frames] | None:
         # Asking costs a microsecond; being told no by an exception costs ten, in every drain.
@@ -82,5 +96,6 @@ class ZmqNetwork:
         return True
 
     def close(self) -> None:
+        self._publisher.close()
         self._socket.close()
         self._context.term()

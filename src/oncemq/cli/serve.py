@@ -38,6 +38,14 @@ def serve(
             "--address", "-a", envvar="ONCEMQ_ADDRESS", metavar="ADDRESS", help="Where to listen. Port * is a free one."
         ),
     ] = DEFAULT_ADDRESS,
+    live_address: Annotated[
+        str,
+        typer.Option(
+            envvar="ONCEMQ_LIVE_ADDRESS",
+            metavar="ADDRESS",
+            help="Where to publish to live subscribers, who are told. [default: the next port]",
+        ),
+    ] = "",
     retain: Annotated[
         str,
         typer.Option(
@@ -58,7 +66,7 @@ def serve(
 ) -> None:
     """Run a broker. Everything it promises is in the directory DIR, which is made if it is not there.
 
-    The first line on stdout says where it listens; with --json it is an object with "address" and "pid".
+    The first line on stdout says where it listens; with --json it is an object with "address", "live_address" and "pid".
     SIGTERM, SIGINT (Ctrl-C) and 'oncemq shutdown' stop it cleanly. kill -9 loses nothing either.
 
     oncemq serve data
@@ -69,15 +77,23 @@ def serve(
 
     output = output_of(context)
     set_up(log_level, log_format)
-    if _LOOPBACK.fullmatch(address) is None:
-        output.warn(f"{address} can be reached from other machines, and there is no authentication yet")
+    for each in filter(None, (address, live_address)):
+        if _LOOPBACK.fullmatch(each) is None:
+            output.warn(f"{each} can be reached from other machines, and there is no authentication yet")
     segment = segment_bytes(segment_size)
     with StopAsked() as stop:
         loop, network = open_broker(
-            directory, address, retain=retain, limit=limit, segment_bytes=segment, accept_loss=accept_loss
+            directory,
+            address,
+            retain=retain,
+            limit=limit,
+            segment_bytes=segment,
+            live_address=live_address,
+            accept_loss=accept_loss,
         )
         try:
             where = {"address": network.address, "pid": os.getpid(), "directory": str(directory.resolve())}
+            where["live_address"] = network.live_address
             output.result(where, f"listening at {network.address} (pid {os.getpid()}, data in {directory})")
             _run(loop, stop)
         finally:

@@ -31,11 +31,12 @@ def open_broker(
     limit: str = "",
     segment_bytes: int = SEGMENT_BYTES,
     accept_loss: bool = False,
+    live_address: str = "",
 ) -> tuple[BrokerLoop, ZmqNetwork]:
     """Recover a directory and listen at an address; nothing is served before `step` is called."""
     wanted = [retention_text(text) if text else "" for text in (retain, limit)]
     disk = OsDisk(directory)
-    network = ZmqNetwork(address)
+    network = ZmqNetwork(address, live_address)
     settings = BrokerSettings(
         JournalSettings(segment_bytes=segment_bytes, accept_loss=accept_loss), wanted[0], wanted[1], VERSION
     )
@@ -69,6 +70,8 @@ class Broker:
         )
         self.address = self._network.address
         """Where it listens; a free port unless an address was given."""
+        self.live_address = self._network.live_address
+        """Where it publishes to live subscribers; they are told, nobody needs to know it."""
         self._is_stopping = threading.Event()
         self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="oncemq-broker", daemon=True)

@@ -18,6 +18,7 @@ from collections import Counter
 
 from oncemq.core import packets as p
 from oncemq.core import records
+from oncemq.core.channels import Channels
 from oncemq.core.commands import Commands
 from oncemq.core.departures import forget_records
 from oncemq.core.effects import NOTHING, Deliver, Effects, Report, Send, Sender, Speech, Stop, answer, refusal, refuse
@@ -50,7 +51,10 @@ class BrokerMachine:
         self.log_id = log_id
         self.room_bytes = 0
         """How many bytes of blocks the journal can take in this drain; set by the engine before it decides."""
+        self.live_address = ""
+        """Where the engine publishes; told to whoever asks."""
         self.counters: Counter[str] = Counter()
+        self.channels = Channels()
         self._store = store
         self._commands = Commands(state, store, retain=retain, limit=limit)
         self._parking = Parking()
@@ -113,7 +117,9 @@ class BrokerMachine:
 
     def settle(self, now: Instant, *, has_records: bool, may_write: bool = True) -> Effects:
         """End a drain: answer parked gets that were woken or are due, and write cursors if others are written anyway."""
-        speech = [*self._wake(), *self._expire(now)] if self._parking else ()
+        speech: list[Speech] = [*self._wake(), *self._expire(now)] if self._parking else []
+        if self.channels:
+            speech += self.channels.speech(self.state.topics, now.ticks_ms)
         due = self._cursors_due_ms is not None and now.ticks_ms >= self._cursors_due_ms
         return Effects(tuple(self._cursor_records()) if may_write and (has_records or due) else (), tuple(speech))
 
@@ -122,6 +128,7 @@ class BrokerMachine:
         self.state.apply(record)
         if isinstance(record, records.Stored):
             for placement in record.placements:
+                self.channels.on_stored(placement.topic_id)
                 if self._parking.waits_for(placement.topic_id):
                     self._touched[placement.topic_id] = None
         elif isinstance(record, records.Trimmed):
@@ -134,8 +141,8 @@ class BrokerMachine:
         due = [self._tidy_due_ms]
         if self._cursors_due_ms is not None:
             due.append(self._cursors_due_ms)
-        parked = self._parking.next_due_ms()
-        return min(due) if parked is None else min(*due, parked)
+        due += [each for each in (self._parking.next_due_ms(), self.channels.next_due_ms()) if each is not None]
+        return min(due)
 
     def last_words(self, *, may_write: bool) -> Effects:
         """What a clean stop still has to write and say."""
@@ -242,7 +249,7 @@ class BrokerMachine:
     def _on_question(self, to: Sender, packet: Packet) -> Effects:
         match packet:
             case p.Heartbeat():
-                return answer(to, p.HeartbeatDone(self.state.start_id))
+                return answer(to, p.HeartbeatDone(self.state.start_id, self.live_address))
             case p.Stats():
                 return Effects((), (Report(to),))
             case p.ListTopics(name):
@@ -279,6 +286,7 @@ class BrokerMachine:
             "subscriptions": len(self.state.subscriptions),
             "clients": len(self.state.clients),
             "parked_gets": len(self._parking),
+            "channels_followed": len(self.channels),
             "append_number": self.state.next_append_number - 1,
         }
 

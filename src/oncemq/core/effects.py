@@ -40,6 +40,14 @@ class Deliver(msgspec.Struct, frozen=True, gc=False):
     through: int
 
 
+class Publish(msgspec.Struct, frozen=True, gc=False):
+    """Say to everybody who follows this topic where it ends, with the blocks of [first, end)."""
+
+    topic_id: int
+    first: int
+    end: int
+
+
 class Report(msgspec.Struct, frozen=True, gc=False):
     """Say how the broker is; the engine adds what only it knows."""
 
@@ -50,7 +58,7 @@ class Stop(msgspec.Struct, frozen=True, gc=False):
     """End the loop once everything is said."""
 
 
-Speech = Send | Deliver | Report | Stop
+Speech = Send | Deliver | Publish | Report | Stop
 
 
 class Effects(msgspec.Struct, frozen=True, gc=False):

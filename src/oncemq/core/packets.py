@@ -260,6 +260,8 @@ class Blocks(Packet, frozen=True, array_like=True, gc=False):
 
     parts: tuple[Part, ...]
     through: Natural
+    start_id: Id16 = NOBODY
+    """Which start of the broker answered: live packets of another one have to be checked by a Get first."""
 
 
 class Read(Packet, frozen=True, array_like=True, gc=False):
@@ -402,7 +404,21 @@ class Heartbeat(Packet, frozen=True, array_like=True, gc=False):
 
 
 class HeartbeatDone(Packet, frozen=True, array_like=True, gc=False):
+    """`live` is where this broker publishes, as it is bound; empty if it does not."""
+
     start_id: Id16
+    live: Text = ""
+
+
+class Live(Packet, frozen=True, array_like=True, gc=False):
+    """What a broker publishes on a topic's channel: its synced end and, in a second frame, blocks just stored; or no blocks.
+
+    The first frame begins with the channel: the topic id in eight bytes.
+    """
+
+    start_id: Id16
+    topic_id: Natural
+    end: Natural
 
 
 class Refused(Packet, frozen=True, array_like=True, gc=False):
@@ -447,6 +463,7 @@ PACKETS: dict[int, type[Packet]] = {
     75: StatsDone,
     76: ShutdownDone,
     77: HeartbeatDone,
+    78: Live,
     80: TransactDone,
     127: Refused,
 }

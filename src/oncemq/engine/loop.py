@@ -17,10 +17,11 @@ import msgspec
 from oncemq.core import packets as p
 from oncemq.core import records
 from oncemq.core.broker import BrokerMachine
-from oncemq.core.effects import Deliver, Effects, Report, Send, Sender, Speech, Stop, refusal, refuse
+from oncemq.core.effects import Deliver, Effects, Publish, Report, Send, Sender, Speech, Stop, refusal, refuse
 from oncemq.core.packets import Packet, Part
 from oncemq.core.state import BrokerState
 from oncemq.crashpoints import reach
+from oncemq.engine.live import publish
 from oncemq.errors import DiskFull, MalformedPacket
 from oncemq.journal.journal import Journal, JournalSettings
 from oncemq.journal.reading import DamagedRead
@@ -63,6 +64,7 @@ class BrokerLoop:
         self.machine = machine
         self.journal = journal
         self._network = network
+        machine.live_address = network.live_address
         self._clock = clock
         self._stopping = False
         self._missed_bytes = 0
@@ -112,6 +114,8 @@ class BrokerLoop:
         now = self._clock.now()
         if self.machine.is_tidy_due(now):
             self.journal.trim(self.machine.lows())
+        for channel, is_followed in self._network.followings():
+            self.machine.channels.note(self.machine.state.topics, channel, is_followed=is_followed)
         self._make_room(arrived)
         if not self._is_starved:
             self._take(self.machine.tidy(now))
@@ -223,6 +227,8 @@ class BrokerLoop:
                     self._network.send(to.address, [encode(to.request, packet)])
                 case Deliver():
                     self._deliver(entry)
+                case Publish():
+                    self._publish(entry)
                 case Report(to):
                     self._network.send(to.address, [encode(to.request, self._report())])
                 case Stop():
@@ -239,8 +245,13 @@ class BrokerLoop:
             log.error("cannot read messages %d to %d of topic %d", damage.first, damage.end - 1, damage.topic_id)
             self.machine.counters["damaged_reads"] += 1
             found, parts = [], tuple(_mark_damaged(part, damage) for part in parts)
-        header = encode(delivery.to.request, p.Blocks(parts, delivery.through if not found else 0))
+        header = encode(delivery.to.request, p.Blocks(parts, delivery.through if not found else 0, self.machine.state.start_id))
         self._network.send(delivery.to.address, [header, found[0] if len(found) == 1 else b"".join(found)])
+
+    def _publish(self, entry: Publish) -> None:
+        pushed = publish(self._network, self.journal, self.machine.state.start_id, entry)
+        self.machine.counters["live_packets"] += pushed.packets
+        self.machine.counters["live_blocks"] += pushed.blocks
 
     def _report(self) -> p.StatsDone:
         journal = self.journal.statistics()

@@ -13,34 +13,13 @@ from __future__ import annotations
 import hashlib
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from oncemq.ports import Frames
+from oncemq.sim.feed import SimFeed, SimPublisher
 from oncemq.sim.scheduler import Process, Scheduler
+from oncemq.sim.transit import DELIVER, DROP, TO_BROKER, TO_CLIENT, Transit, Verdict
 
-TO_BROKER, TO_CLIENT = "to broker", "to client"
-
-
-@dataclass(frozen=True, slots=True)
-class Transit:
-    """One packet on its way."""
-
-    direction: str
-    link: str
-    connection: int
-    frames: Frames
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """What becomes of a packet: how many copies arrive, and after how long (on top of the line's own delay)."""
-
-    copies: int = 1
-    delay_us: int = 0
-
-
-DELIVER = Verdict()
-DROP = Verdict(copies=0)
+__all__ = ["DELIVER", "DROP", "TO_BROKER", "TO_CLIENT", "SimLink", "SimNetwork", "Transit", "Verdict"]
 
 
 class SimNetwork:
@@ -51,6 +30,10 @@ class SimNetwork:
         self.is_up = False
         self.packets = 0
         self.dropped = 0
+        self.live_address = "sim-live"
+        self.publisher = SimPublisher()
+        self.publish = self.publisher.publish
+        self.followings = self.publisher.take_changes
         self.trace = hashlib.blake2b(digest_size=12)
         """Every packet that was ever sent, with its time: two runs of one seed must agree on it."""
         self._scheduler = scheduler
@@ -65,11 +48,16 @@ class SimNetwork:
     # --- ports.Network -------------------------------------------------------------------------------
 
     def wait(self, timeout_ms: int) -> bool:
-        if not self._inbox:
+        if not self._inbox and not self.publisher.has_changes():
             self._waiting = self._scheduler.current()
             self._waiting.wait(timeout_ms * 1000)
             self._waiting = None
         return bool(self._inbox)
+
+    def wake(self) -> None:
+        """Have a broker that waits look again."""
+        if self._waiting is not None:
+            self._waiting.wake()
 
     def receive(self) -> tuple[bytes, Frames] | None:
         return self._inbox.popleft() if self._inbox else None
@@ -98,6 +86,7 @@ class SimNetwork:
         self._life += 1
         self._inbox.clear()
         self._waiting = None
+        self.publisher.go_down()
 
     # --- links ---------------------------------------------------------------------------------------
 
@@ -117,17 +106,28 @@ class SimNetwork:
         def arrive() -> None:
             if self.is_up and self._life == life:
                 self._inbox.append((address, frames))
-                if self._waiting is not None:
-                    self._waiting.wake()
+                self.wake()
 
         self._carry(transit, arrive)
 
-    def _carry(self, transit: Transit, arrive: Callable[[], None]) -> None:
-        """Put a packet on the line. Inside a connection and direction nothing overtakes, unless the rule delays it."""
+    def _note(self, transit: Transit) -> Verdict:
         self.packets += 1
         self.trace.update(b"%d %s %d " % (self._scheduler.time_us, transit.direction.encode(), transit.connection))
         self.trace.update(transit.frames[0] if transit.frames else b"")
-        verdict = self.rule(transit)
+        return self.rule(transit)
+
+    def carry_in_order(self, transit: Transit, arrive: Callable[[], None]) -> Verdict:
+        """The same on the live path: what is delayed delays all behind it, and nothing comes twice."""
+        verdict, line = self._note(transit), (transit.direction, transit.connection)
+        if verdict.copies:
+            at_us = max(self._scheduler.time_us + self._delay_us + verdict.delay_us, self._free_at.get(line, 0))
+            self._free_at[line] = at_us
+            self._scheduler.after(at_us - self._scheduler.time_us, arrive)
+        return verdict
+
+    def _carry(self, transit: Transit, arrive: Callable[[], None]) -> None:
+        """Put a packet on the line. Inside a connection and direction nothing overtakes, unless the rule delays it."""
+        verdict = self._note(transit)
         line = transit.direction, transit.connection
         at_us = max(self._scheduler.time_us + self._delay_us, self._free_at.get(line, 0))
         self._free_at[line] = at_us
@@ -179,6 +179,26 @@ class SimLink:
         self.address = self._network.connect(self)
         while self._queued:
             self._network.carry_to_broker(self, self._queued.popleft())
+
+    def open_feed(self, _: str) -> SimFeed:
+        return SimFeed(self._network.publisher, self, self._scheduler, self._network.carry_in_order)
+
+    @property
+    def has_packets(self) -> bool:
+        return bool(self._inbox)
+
+    @property
+    def is_broker_up(self) -> bool:
+        return self._network.is_up
+
+    def wake_broker(self) -> None:
+        self._network.wake()
+
+    def wait_beside(self, process: Process, timeout_ms: int) -> None:
+        """Wait like a receive would, for whoever waits for something else as well."""
+        self._waiting = process
+        process.wait(timeout_ms * 1000)
+        self._waiting = None
 
     def reset(self) -> None:
         self._network.disconnect(self.address)
