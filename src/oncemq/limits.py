@@ -113,3 +113,43 @@ SPARK_SAMPLE_BYTES: Final = 256 * KIB  # Read to learn how large messages are, f
 SPARK_PATIENCE_MS: Final = (
     60_000  # How long source and sink wait for a broker to come back. guess: a restart with a large journal.
 )
+
+# --- mesh: membership ----------------------------------------------------------------------------
+MESH_ACTIVE: Final = 5  # Neighbours of a node. paper: HyParView 5.1, fan-out 4 and the one a message came from.
+MESH_PASSIVE: Final = 30  # Reserve of a node. paper: HyParView 5.1, 6 x (log10 n + 1) at 10,000 nodes.
+MESH_COLD: Final = 200  # Ids kept for a catastrophe. measured: mesh simulate; 100 reach 99.9 % of survivors at 95 % failed.
+MESH_ACTIVE_WALK: Final = 6  # Hops of a join's walk. paper: ARWL.
+MESH_PASSIVE_WALK: Final = 3  # Hops left at which a joiner is remembered. paper: PRWL.
+MESH_WALKS: Final = 2  # Walks per join; each fills two places. measured: mesh simulate; the paper sends one per neighbour.
+MESH_SHUFFLE_ACTIVE: Final = 3  # Neighbours named in a shuffle. paper: k_a.
+MESH_SHUFFLE_PASSIVE: Final = 4  # Others named in a shuffle. paper: k_p.
+MESH_SHUFFLE_TTL: Final = 5  # Hops of a shuffle, decremented first. peer: the earlier design's value, Cyclon's too.
+MESH_SHUFFLE_MS: Final = 5_000  # peer: the earlier design's value.
+MESH_ASK_TIMEOUT_MS: Final = 1_000  # An ask without an answer. guess: three round trips around the world.
+MESH_DIAL_STAGGER_MS: Final = 100  # The next dial does not wait longer for this one. peer: "happy eyeballs" use 250.
+MESH_DIALS_MAX: Final = 5  # Dials at a time. guess: as many as there are places.
+MESH_REFUSALS_MAX: Final = 8  # Refusals after which a search pauses. measured: mesh simulate; nobody is short after joining.
+MESH_BACKOFF_MS: Final = 1_000  # First pause of a search, doubled each time. guess.
+MESH_BACKOFF_MS_MAX: Final = 120_000  # A place that parity forbids costs next to nothing. guess.
+MESH_HEARTBEAT_MS: Final = 1_000  # peer: memberlist probes every second.
+MESH_HEARTBEAT_TIMEOUT_MS: Final = 5_000  # Silence after which a neighbour is gone. guess: five heartbeats.
+MESH_HEAL_MS: Final = 30_000  # One cold id is probed this often. peer: lashup probes every 12 to 24 s, but in all.
+MESH_QUARANTINE_MS: Final = 60_000  # An id proven dead is not believed from others for so long. guess: a dozen shuffles.
+MESH_QUARANTINE_MAX: Final = 1_000  # Ids in quarantine. guess: 100 KB.
+MESH_COLD_FAILURES_MAX: Final = 20  # A cold id that failed so often gives way to a new one. guess: hours at one probe per 30 s.
+MESH_ADDRESS_BYTES_MAX: Final = 255  # rule: as other names.
+MESH_IDS_MAX: Final = 64  # Ids named in one packet. guess: a hostile node must not fill a view with one packet.
+
+# --- mesh: messages ------------------------------------------------------------------------------
+MESH_TOPICS_MAX: Final = PUT_TOPICS_MAX  # rule: one put is one message of the mesh.
+MESH_HOLD_MESSAGES: Final = 1_000  # Messages kept per link for its replacement. guess: a timeout at 200 a second.
+MESH_EARLY_MESSAGES: Final = 10_000  # Messages waiting for an earlier one, over all origins. guess.
+MESH_EARLY_BYTES: Final = 64 * MIB  # ... and bytes. guess: two of the largest blocks.
+MESH_HOLE_GRACE_MS: Final = 500  # A hole is asked for after this. guess: a flood's slowest path.
+MESH_DIGEST_GRACE_MS: Final = 3_000  # Vectors that differ so long are exchanged. rule: a few seconds.
+MESH_DIGESTS_KEPT: Final = 64  # Own digests by which a neighbour that lags a little is recognised. guess.
+MESH_REQUEST_TIMEOUT_MS: Final = 2_000  # What was requested and did not come is requested elsewhere. guess.
+MESH_REQUEST_MESSAGES: Final = 500  # Messages of one request. guess: half a second of a slow link at 1 KiB.
+MESH_RANGES_MAX: Final = 256  # Ranges of one request. guess: fits a header.
+MESH_VECTOR_ENTRIES: Final = 1_000  # Origins of one packet. rule: 44 bytes each, below HEADER_BYTES_MAX.
+MESH_RETENTION_MS: Final = 24 * 3600 * 1000  # How long a hole may be filled before it is declared lost. guess: a day.

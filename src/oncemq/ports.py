@@ -40,6 +40,13 @@ class Entropy(Protocol):
         """Return 16 random bytes that nobody drew before."""
 
 
+class Dice(Protocol):
+    """Random choices that need not be secret; a seeded generator in the simulator."""
+
+    def random(self) -> float:
+        """Return a number in [0, 1)."""
+
+
 class File(Protocol):
     """An open file. Positions and sizes are bytes. Nothing is durable before `sync` has returned."""
 

@@ -64,7 +64,7 @@ SAMPLES: dict[str, p.Packet] = {
 }
 
 
-def drawn(kind: type[p.Packet]) -> st.SearchStrategy[p.Packet]:
+def drawn(kind: type) -> st.SearchStrategy:
     """Any packet of a type, within the bounds its fields declare."""
     fields = {field.encode_name: _values(field.type) for field in inspect.type_info(kind).fields}  # type: ignore[union-attr]
     return st.builds(kind, **fields)
@@ -82,6 +82,8 @@ def _values(kind: inspect.Type) -> st.SearchStrategy[object]:  # one line per ki
             return st.booleans()
         case inspect.NoneType():
             return st.none()
+        case inspect.EnumType():
+            return st.sampled_from(list(kind.cls))
         case inspect.UnionType():
             return st.one_of([_values(each) for each in kind.types])
         case inspect.DictType():

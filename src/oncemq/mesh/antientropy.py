@@ -1,0 +1,288 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Finding out what this node misses, and getting it: digests first, then vectors, then exact requests.
+
+May not: store anything; believe a neighbour's vector for more than "it may have this".
+The idea: every heartbeat carries the digest of what its sender has stored. A digest that we have had ourselves lately is that of
+a neighbour that lags. An unknown one that lasts longer than a flood takes (without that grace, every message under way would
+cost a vector) makes us send our vector, and the answer names what we lack. New links compare at once. What we lack is pulled
+from one neighbour at a time, in each origin's order. A hole that every neighbour denies for as long as messages are kept is
+given up, and told (R25).
+Next: node.py, which stores what comes; docs/mesh.md for the diagram of TRANSITIONS.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections import deque
+from collections.abc import Iterable, Sequence
+
+from oncemq.limits import MESH_DIGESTS_KEPT, MESH_RANGES_MAX
+from oncemq.mesh.dice import pick
+from oncemq.mesh.packets import Address, Denied, Had, MeshPacket, Origin, Range, Request, Vector
+from oncemq.mesh.settings import MeshSettings
+from oncemq.mesh.vectors import Watermarks
+from oncemq.ports import Dice
+
+
+class Phase(enum.Enum):
+    """Where we are with one neighbour."""
+
+    IN_STEP = "in step"
+    IN_DOUBT = "differs"
+    COMPARING = "vector sent"
+
+
+class Sign(enum.Enum):
+    """What we heard of it, in the words of the diagram."""
+
+    KNOWN = "known digest"
+    UNKNOWN = "unknown digest"
+    OVERDUE = "unknown digest for the grace, or urgent"
+
+
+TRANSITIONS: dict[tuple[Phase, Sign], Phase] = {
+    (Phase.IN_STEP, Sign.KNOWN): Phase.IN_STEP,
+    (Phase.IN_STEP, Sign.UNKNOWN): Phase.IN_DOUBT,
+    (Phase.IN_STEP, Sign.OVERDUE): Phase.COMPARING,
+    (Phase.IN_DOUBT, Sign.KNOWN): Phase.IN_STEP,
+    (Phase.IN_DOUBT, Sign.UNKNOWN): Phase.IN_DOUBT,
+    (Phase.IN_DOUBT, Sign.OVERDUE): Phase.COMPARING,
+    (Phase.COMPARING, Sign.KNOWN): Phase.IN_STEP,
+    (Phase.COMPARING, Sign.UNKNOWN): Phase.COMPARING,
+    (Phase.COMPARING, Sign.OVERDUE): Phase.COMPARING,
+}
+
+
+class _Neighbour:
+    """What we believe of one neighbour."""
+
+    __slots__ = ("claims", "denials", "digest", "phase", "since_ms")
+
+    def __init__(self) -> None:
+        self.phase = Phase.IN_STEP
+        self.since_ms = 0
+        self.digest = b""
+        self.claims: dict[Origin, int] = {}
+        self.denials: dict[Origin, Denied] = {}
+
+
+class _Pull:
+    """A request that is on its way: one per origin."""
+
+    __slots__ = ("due_ms", "last", "neighbour")
+
+    def __init__(self, neighbour: Address, last: int, due_ms: int) -> None:
+        self.neighbour, self.last, self.due_ms = neighbour, last, due_ms
+
+
+class _Hole:
+    """Numbers `first` to `end` of an origin are missing; `sender` may have them. Everybody may be asked again at `round_ms`."""
+
+    __slots__ = ("end", "first", "round_ms", "sender", "since_ms")
+
+    def __init__(self, now_ms: int, first: int, end: int, sender: Address) -> None:
+        self.first, self.end, self.sender = first, end, sender
+        self.since_ms = self.round_ms = now_ms
+
+
+class AntiEntropy:
+    def __init__(self, had: Watermarks, settings: MeshSettings, dice: Dice) -> None:
+        self.sends: list[tuple[Address, MeshPacket]] = []
+        self._had = had
+        self._settings = settings
+        self._dice = dice
+        self._neighbours: dict[Address, _Neighbour] = {}
+        self._pulls: dict[Origin, _Pull] = {}
+        self._lately: deque[bytes] = deque((had.digest,), maxlen=MESH_DIGESTS_KEPT)
+        self._holes: dict[Origin, _Hole] = {}
+
+    # --- neighbours ---------------------------------------------------------------------------------------
+
+    def up(self, neighbour: Address) -> None:
+        self._neighbours[neighbour] = _Neighbour()
+
+    def down(self, neighbour: Address) -> None:
+        self._neighbours.pop(neighbour, None)
+        for origin in [origin for origin, pull in self._pulls.items() if pull.neighbour == neighbour]:
+            del self._pulls[origin]
+
+    def advanced(self) -> None:
+        """The vector moved: remember its digest, by which neighbours that lag are recognised."""
+        digest = self._had.digest
+        if self._lately[-1] != digest:
+            self._lately.append(digest)
+
+    def is_covered_by_somebody(self) -> bool:
+        """Whether a neighbour is known to have all that we have."""
+        return any(each.digest == self._had.digest for each in self._neighbours.values())
+
+    # --- comparing ----------------------------------------------------------------------------------------
+
+    def on_digest(self, now_ms: int, sender: Address, digest: bytes, *, is_urgent: bool) -> None:
+        neighbour = self._neighbours.get(sender)
+        if neighbour is None:
+            return
+        neighbour.digest = digest
+        sign = self._sign(now_ms, neighbour, digest, is_urgent=is_urgent)
+        before, neighbour.phase = neighbour.phase, TRANSITIONS[neighbour.phase, sign]
+        if sign is Sign.OVERDUE:
+            self.sends += [(sender, packet) for packet in self._had.packets()]
+        if sign is Sign.OVERDUE or before is Phase.IN_STEP:
+            neighbour.since_ms = now_ms
+
+    def _sign(self, now_ms: int, neighbour: _Neighbour, digest: bytes, *, is_urgent: bool) -> Sign:
+        if digest in self._lately:
+            return Sign.KNOWN
+        is_old = neighbour.phase is not Phase.IN_STEP and now_ms - neighbour.since_ms >= self._settings.digest_grace_ms
+        return Sign.OVERDUE if is_urgent or is_old else Sign.UNKNOWN
+
+    def on_vector(self, sender: Address, vector: Vector) -> None:
+        """Note what they have and we lack; tell them what they lack."""
+        neighbour = self._neighbours.get(sender)
+        if neighbour is not None:
+            for entry in vector.entries:
+                self._claim(neighbour, entry)
+        lacking = () if vector.is_answer else tuple(self._had.lacking(vector))
+        if lacking:
+            self.sends.append((sender, Vector(lacking, is_answer=True)))
+
+    def _claim(self, neighbour: _Neighbour, entry: Had) -> None:
+        """It says to have something. What it did not have earlier it may have got; what it has no more it will not get again."""
+        origin, denied = entry.origin, neighbour.denials.get(entry.origin)
+        if denied is not None and not denied.is_gone and entry.number >= denied.range.first:
+            del neighbour.denials[origin]
+        if entry.number > self._had[origin] and not self._denies(neighbour, origin):
+            neighbour.claims[origin] = max(entry.number, neighbour.claims.get(origin, 0))
+
+    # --- pulling ------------------------------------------------------------------------------------------
+
+    def pull(self, now_ms: int) -> None:
+        """Request what is missing and not on its way, from somebody who says to have it."""
+        self._expire_pulls(now_ms)
+        wanted: dict[Address, list[Range]] = {}
+        for origin, claimants in self._open_claims().items():
+            chosen = pick(self._dice, claimants)
+            first = self._had[origin] + 1
+            last = min(self._neighbours[chosen].claims[origin], first + self._settings.request_messages - 1)
+            self._pulls[origin] = _Pull(chosen, last, now_ms + self._settings.request_timeout_ms)
+            wanted.setdefault(chosen, []).append(Range(origin, first, last))
+        for neighbour, ranges in wanted.items():
+            cuts = range(0, len(ranges), MESH_RANGES_MAX)
+            self.sends += [(neighbour, Request(tuple(ranges[cut : cut + MESH_RANGES_MAX]))) for cut in cuts]
+
+    def _open_claims(self) -> dict[Origin, list[Address]]:
+        """Origins of which somebody has more than we do, and nothing is on its way."""
+        claimed: dict[Origin, list[Address]] = {}
+        for address, neighbour in self._neighbours.items():
+            for origin, number in list(neighbour.claims.items()):
+                if number <= self._had[origin]:
+                    del neighbour.claims[origin]
+                elif origin not in self._pulls:
+                    claimed.setdefault(origin, []).append(address)
+        return claimed
+
+    def _expire_pulls(self, now_ms: int) -> None:
+        """Requests that are answered, or will not be: then its next vector may bring the claim back."""
+        for origin, pull in list(self._pulls.items()):
+            if self._had[origin] >= pull.last:
+                del self._pulls[origin]
+            elif now_ms >= pull.due_ms:
+                del self._pulls[origin]
+                if pull.neighbour in self._neighbours:
+                    self._neighbours[pull.neighbour].claims.pop(origin, None)
+
+    def progressed(self, now_ms: int, origin: Origin) -> None:
+        """Something came: whoever sends is given more time."""
+        pull = self._pulls.get(origin)
+        if pull is not None:
+            pull.due_ms = now_ms + self._settings.request_timeout_ms
+
+    def on_denied(self, sender: Address, packet: Denied) -> None:
+        neighbour = self._neighbours.get(sender)
+        if neighbour is None:
+            return
+        origin = packet.range.origin
+        neighbour.denials[origin] = packet
+        neighbour.claims.pop(origin, None)
+        pull = self._pulls.get(origin)
+        if pull is not None and pull.neighbour == sender:
+            del self._pulls[origin]
+
+    # --- holes --------------------------------------------------------------------------------------------
+
+    def watch(
+        self, now_ms: int, waiting: Iterable[tuple[Origin, int, Address]], elsewhere: Sequence[Address]
+    ) -> list[tuple[Origin, int]]:
+        """Look after holes: ask for them after a grace, and return those that are lost, with the last number of each.
+
+        When no neighbour has it, somebody in reserve is asked: neighbours that joined later never had it, and may be all we have.
+        """
+        for origin, number, sender in (*waiting, *self._gone()):
+            self._note_hole(now_ms, origin, number - 1, sender)
+        lost = []
+        for origin, hole in list(self._holes.items()):
+            if self._had[origin] >= hole.end:
+                del self._holes[origin]
+            elif self._neighbours and now_ms - hole.since_ms >= self._settings.hole_grace_ms:
+                last = self._lost_through(now_ms, origin, hole)
+                if last:
+                    lost.append((origin, last))
+                elif origin not in self._pulls:
+                    self._ask_for_hole(now_ms, origin, hole, elsewhere)
+        return lost
+
+    def _gone(self) -> list[tuple[Origin, int, Address]]:
+        """What neighbours say to have had, and have no more, up to the number behind it."""
+        return [
+            (origin, denied.range.last + 1, address)
+            for address, neighbour in self._neighbours.items()
+            for origin, denied in neighbour.denials.items()
+            if denied.is_gone
+        ]
+
+    def _note_hole(self, now_ms: int, origin: Origin, end: int, sender: Address) -> None:
+        """A hole whose first number came is another one: what is left of it is as young as that."""
+        first, hole = self._had[origin] + 1, self._holes.get(origin)
+        if hole is not None and hole.first == first:
+            hole.end = max(hole.end, end)
+        elif end >= first:
+            self._holes[origin] = _Hole(now_ms, first, end, sender)
+
+    def _lost_through(self, now_ms: int, origin: Origin, hole: _Hole) -> int:
+        """The last number that all neighbours deny, if that has been so for long enough, or its own node says so; else 0."""
+        first = self._had[origin] + 1
+        denials = [neighbour.denials.get(origin) for neighbour in self._neighbours.values()]
+        said = [denied for denied in denials if denied is not None and denied.range.first <= first <= denied.range.last]
+        is_old = now_ms - hole.since_ms >= self._settings.retention_ms
+        is_time = is_old or any(denied.is_final for denied in said)
+        if len(said) < len(denials) or not is_time:
+            return 0
+        return min(hole.end, *(denied.range.last for denied in said))
+
+    def _ask_for_hole(self, now_ms: int, origin: Origin, hole: _Hole, elsewhere: Sequence[Address]) -> None:
+        """First whoever sent what waits behind it, then every neighbour in turn, then others, one per round."""
+        asked = [address for address, each in self._neighbours.items() if not self._denies(each, origin)]
+        if asked:
+            chosen = hole.sender if hole.sender in asked else pick(self._dice, asked)
+        elif self._begins_round(now_ms, origin, hole) and elsewhere:
+            chosen = pick(self._dice, elsewhere)
+        else:
+            return
+        first = self._had[origin] + 1
+        last = min(hole.end, first + self._settings.request_messages - 1)
+        self._pulls[origin] = _Pull(chosen, last, now_ms + self._settings.request_timeout_ms)
+        self.sends.append((chosen, Request((Range(origin, first, last),))))
+
+    def _begins_round(self, now_ms: int, origin: Origin, hole: _Hole) -> bool:
+        """All have denied it. Somebody may get it meanwhile: another round, after a while."""
+        if now_ms < hole.round_ms:
+            return False
+        hole.round_ms = now_ms + self._settings.digest_grace_ms
+        for neighbour in self._neighbours.values():
+            neighbour.denials.pop(origin, None)
+        return True
+
+    def _denies(self, neighbour: _Neighbour, origin: Origin) -> bool:
+        denied = neighbour.denials.get(origin)
+        first = self._had[origin] + 1
+        return denied is not None and denied.range.first <= first <= denied.range.last
