@@ -219,6 +219,26 @@ def test_h25_a_paused_zombie_is_fenced_in_everything_it_tries() -> None:
     world.run(script)
 
 
+def test_h25_whoever_was_told_that_it_is_fenced_hands_out_nothing_more_of_what_it_had_fetched() -> None:
+    """R3, G3: its successor hands those out; the zombie knows it by then."""
+    world = started()
+
+    def script() -> None:
+        with_messages(world, 100)
+        zombie = world.connect("sub")
+        assert [zombie.get("t", timeout=0).value for _ in range(3)] == number(3)  # type: ignore[union-attr]
+        with world.connect("sub", disk=SimDisk(), takeover=True, in_doubt="repeat") as successor:
+            assert len(values(successor, "t")) == 100
+        with pytest.raises(Fenced):
+            zombie.put("t", b"x")
+        for get in (lambda: zombie.get("t", timeout=0), lambda: zombie.get(timeout=0), lambda: zombie.get_many("t", timeout=0)):
+            with pytest.raises(Fenced):
+                get()
+        zombie.close()
+
+    world.run(script)
+
+
 # --- H32: client ids ---------------------------------------------------------------------------------------------
 
 

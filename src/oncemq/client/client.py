@@ -38,10 +38,12 @@ from oncemq.core.packets import (
     Welcome,
 )
 from oncemq.core.publisher import OpenBlock
+from oncemq.core.subscriber import Subscriber
 from oncemq.core.topics import AUTHORITIES, UNDECIDED
 from oncemq.errors import (
     AlreadySubscribed,
     ClientClosed,
+    Gap,
     OnceMQError,
     OutboxFull,
     PutPending,
@@ -88,7 +90,7 @@ class Client:
     @property
     def pending(self) -> int:
         """How many messages are cut and kept but not confirmed yet, those of earlier runs included."""
-        return self._puts.publisher.messages + sum(len(block.values) for block in self._open_blocks.values())
+        return self._puts.pending
 
     # --- put -------------------------------------------------------------------------------------------
 
@@ -250,10 +252,24 @@ class Client:
         """
         held = self._held.get(topic) if topic is not None else None
         if held is not None:
-            message = held.subscriber.take_ready()
+            subscriber = held.subscriber
+            message = subscriber.take_ready()
             if message is not None:
-                held.place.write(held.subscriber.slot)
+                held.place.write(subscriber.slot)
+                subscriber.given += 1
                 return message
+        try:
+            taken = self._get(topic, timeout)
+        except Gap as gap:
+            self._gets.pass_over(gap)
+            raise
+        if taken is None:
+            return None
+        subscriber, message = taken
+        subscriber.given += 1  # Last: whatever interrupts us before this line, the message is not lost but handed out next.
+        return message
+
+    def _get(self, topic: str | None, timeout: float | None) -> tuple[Subscriber, Message] | None:
         self._check_open()
         if topic is None:
             return self._gets.get_any(milliseconds(timeout))
@@ -264,7 +280,16 @@ class Client:
         self._check_open()
         if count < 1:
             raise UsageError("get_many needs a count of at least 1")
-        return self._gets.get_many(check_topic(topic), min(count, GET_MANY_MAX), milliseconds(timeout))
+        try:
+            taken = self._gets.get_many(check_topic(topic), min(count, GET_MANY_MAX), milliseconds(timeout))
+        except Gap as gap:
+            self._gets.pass_over(gap)
+            raise
+        if taken is None:
+            return []
+        subscriber, messages = taken
+        subscriber.given += len(messages)
+        return messages
 
     def ack(self, topic: str) -> None:
         """Say that everything handed out on this topic is finished, without getting the next message."""

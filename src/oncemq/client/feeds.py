@@ -14,7 +14,7 @@ from oncemq.client.session import Session
 from oncemq.core.packets import NOBODY, Blocks, Get, SubscriptionInfo, Want
 from oncemq.core.slot import Slot
 from oncemq.core.subscriber import Span, Subscriber
-from oncemq.errors import Diverged, Refused
+from oncemq.errors import Diverged, Gap, Refused
 from oncemq.journal.codec import BadRecord, decode_delivery
 from oncemq.limits import GET_BYTES, GET_PARK_MS
 from oncemq.model.message import Message
@@ -45,7 +45,7 @@ class Feed:
     @property
     def place(self) -> int:
         """The offset behind everything handed out, gaps that were told included."""
-        return max(self._subscriber.slot.handed, self._subscriber.told_gap_end)
+        return self._subscriber.given
 
     @property
     def bookmark(self) -> Bookmark:
@@ -62,13 +62,22 @@ class Feed:
         due_ms = None if timeout_ms is None else self._session.clock.now().ticks_ms + timeout_ms
         was_asked = False
         while not subscriber.has_message():
-            subscriber.raise_if_blocked()
+            self._raise_if_blocked()
             left_ms = GET_PARK_MS if due_ms is None else max(0, due_ms - self._session.clock.now().ticks_ms)
             if left_ms == 0 and was_asked:
                 return None
             self._ask(min(left_ms, GET_PARK_MS))
             was_asked = True
-        return subscriber.take()
+        message = subscriber.take()
+        subscriber.given += 1
+        return message
+
+    def _raise_if_blocked(self) -> None:
+        try:
+            self._subscriber.raise_if_blocked()
+        except Gap as gap:
+            self._subscriber.pass_over(Span(gap.first, gap.end))
+            raise
 
     def has_message(self) -> bool:
         """Whether `next` would return at once."""

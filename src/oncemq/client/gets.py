@@ -50,9 +50,10 @@ class Gets:
         """Whether the last answer moved anything: one that did not must not be asked for again at once."""
         self._problem: OnceMQError | None = None
         self._last_any: tuple[Held, int] | None = None
-        """Where the last get over all topics handed something out, and what the slot then said was handed out."""
+        """Where the last get over all topics handed something out, and how far the application then was."""
         session.on_blocks = self._on_blocks
         session.on_get_refused = self._on_refused
+        session.on_failure = self._on_failure
 
     # --- subscriptions ---------------------------------------------------------------------------------
 
@@ -108,8 +109,10 @@ class Gets:
 
     # --- handing out -----------------------------------------------------------------------------------
 
-    def get(self, topic: str, timeout_ms: int | None) -> Message | None:
-        """Hand out the next message of a topic, which finishes the one before; None if none came in time."""
+    # Whoever hands a message on to the application then moves `given` (core/subscriber.py): the last thing that happens.
+
+    def get(self, topic: str, timeout_ms: int | None) -> tuple[Subscriber, Message] | None:
+        """Take the next message of a topic, which finishes the one before; None if none came in time."""
         held = self.find(topic)
         if not held.subscriber.has_message():
             self._finish(held)
@@ -117,14 +120,14 @@ class Gets:
             return None
         return self._hand_out(held)
 
-    def get_many(self, topic: str, count: int, timeout_ms: int | None) -> list[Message]:
-        """Hand out up to `count` messages as soon as there is at least one."""
+    def get_many(self, topic: str, count: int, timeout_ms: int | None) -> tuple[Subscriber, list[Message]] | None:
+        """Take up to `count` messages as soon as there is at least one."""
         held = self.find(topic)
         subscriber = held.subscriber
         if not subscriber.has_message():
             self._finish(held)
         if not self._wait((held,), timeout_ms, subscriber.has_message):
-            return []
+            return None
         if subscriber.needs_reserve(count):
             self._reserve(held, count)
         messages = subscriber.take_many(count)
@@ -132,10 +135,10 @@ class Gets:
         held.place.write(subscriber.slot)
         reach("client.after_hand_over")
         self._prefetch(subscriber)
-        return messages
+        return subscriber, messages
 
-    def get_any(self, timeout_ms: int | None) -> Message | None:
-        """Hand out the oldest unread message over all subscriptions; finishes what the last such call handed out."""
+    def get_any(self, timeout_ms: int | None) -> tuple[Subscriber, Message] | None:
+        """Take the oldest unread message over all subscriptions; finishes what the last such call handed out."""
         self._session.ensure()
         if not self.held:
             raise NotSubscribed(Code.NOT_SUBSCRIBED, TEXTS[Code.NOT_SUBSCRIBED])
@@ -150,27 +153,30 @@ class Gets:
             if not self._wait(held, timeout_ms, lambda: self._oldest(held) is not None):
                 return None
         except Gap as gap:
-            self._note_any(self.held[gap.topic])  # Handed out like a message, so the next such call finishes it.
+            self._last_any = self.held[gap.topic], gap.end  # Handed out like a message, so the next such call finishes it.
             raise
         chosen = self._oldest(held)
         if chosen is None or not chosen.subscriber.has_message():
             return self.get_any(timeout_ms)  # Its block was damaged; the next look tells so.
-        message = self._hand_out(chosen)
+        taken = self._hand_out(chosen)
         # The new hand-over is written first: between the two a crash leaves both in doubt, never neither.
         if self._last_any is not None and self._last_any[0] is not chosen:
             self._finish_last_any()
-        self._note_any(chosen)
-        return message
-
-    def _note_any(self, held: Held) -> None:
-        self._last_any = held, held.subscriber.slot.handed
+        self._last_any = chosen, chosen.subscriber.slot.handed
+        return taken
 
     def _finish_last_any(self) -> None:
         """Finish what the last get over all topics handed out; what a get of one topic handed out since is not ours to finish."""
-        if self._last_any is not None and self._last_any[0].subscriber.slot.handed == self._last_any[1]:
+        if self._last_any is not None and self._last_any[0].subscriber.given == self._last_any[1]:
             self._finish(self._last_any[0])
 
-    def _hand_out(self, held: Held) -> Message:
+    def pass_over(self, gap: Gap) -> None:
+        """The application is being told of a gap: the next call goes on behind it."""
+        held = self.held.get(gap.topic)
+        if held is not None:
+            held.subscriber.pass_over(Span(gap.first, gap.end))
+
+    def _hand_out(self, held: Held) -> tuple[Subscriber, Message]:
         subscriber = held.subscriber
         if subscriber.needs_reserve():
             self._reserve(held, 1)
@@ -179,7 +185,7 @@ class Gets:
         held.place.write(subscriber.slot)
         reach("client.after_hand_over")
         self._prefetch(subscriber)
-        return message
+        return subscriber, message
 
     def _reserve(self, held: Held, count: int) -> None:
         """Raise the reservation and sync it, before anything beyond it is handed out (R8)."""
@@ -278,6 +284,11 @@ class Gets:
 
     def on_reset(self) -> None:
         self._request = 0
+
+    def _on_failure(self) -> None:
+        """This process is out: what was fetched ahead is its successor's to hand out."""
+        for held in self.held.values():
+            held.subscriber.drop_buffer()
 
     # --- what arrives ----------------------------------------------------------------------------------
 
@@ -379,6 +390,8 @@ class Gets:
         """Tell the broker how far things are, mark every slot clean, and sync it."""
         for held in self.held.values():
             slot = held.subscriber.slot
+            if held.subscriber.authority in {LOCAL, UNDECIDED}:
+                held.subscriber.take_back()
             self._tell(held.subscriber)
             slot.is_clean = True
             slot.freeze()

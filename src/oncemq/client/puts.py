@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from functools import lru_cache
 
 from oncemq.client.bulk import blocks_of
@@ -25,6 +26,14 @@ from oncemq.model.names import check_topic
 from oncemq.model.refusals import TRANSIENT_FOR_PUTS, Code, to_error
 
 log = logging.getLogger("oncemq.client")
+
+
+@dataclass(slots=True)
+class _Closing:
+    """A block that is being closed, with its entry once it is cut."""
+
+    block: OpenBlock
+    entry: Entry | None = None
 
 
 class Puts:
@@ -44,6 +53,8 @@ class Puts:
         self._refused: Entry | None = None
         self.resolve: Callable[[], None] = lambda: None
         """Finds out what became of a transaction whose commit was not answered (client/transactions.py)."""
+        self._closing: _Closing | None = None
+        """A block on its way into the outbox and the queue. Still here at the next call: something interrupted that."""
         for entry in session.state.entries():
             publisher.adopt(entry)
         session.on_put_done = self._on_put_done
@@ -59,17 +70,54 @@ class Puts:
             block = self.open_blocks[topics, strict] = OpenBlock(checked_topics(topics), strict=strict)
         return block
 
+    @property
+    def pending(self) -> int:
+        """How many messages are kept or collected but not confirmed yet."""
+        collected = sum(len(block.values) for block in self.open_blocks.values())
+        closing = self._closing
+        is_apart = closing is not None and (closing.entry is None or self.publisher.next_number == closing.entry.first_number)
+        half_way = len(closing.block.values) if closing is not None and is_apart else 0
+        return self.publisher.messages + collected + half_way
+
     def cut(self, block: OpenBlock) -> Entry:
         """Close a block: number it, keep it in the outbox, queue it. A full outbox leaves everything as it was."""
+        self.make_up()
         if self.publisher.is_held:
             self.resolve()
-        entry = self.publisher.cut(block)
+        key = block.topics, block.strict
+        was_open = self.open_blocks.get(key) is block
+        self._closing = _Closing(block)
+        try:
+            return self._close(self._closing)
+        except OnceMQError:
+            if was_open:
+                self.open_blocks.setdefault(key, block)
+            self._closing = None
+            raise
+
+    def make_up(self) -> None:
+        """Finish closing a block that an exception out of nowhere (Ctrl-C, a signal's time-out) has left half-way.
+
+        Its number may be in the outbox already, so it can never be another message's: it is put, whatever its caller was told.
+        """
+        if self._closing is not None:
+            self._close(self._closing)
+
+    def _close(self, closing: _Closing) -> Entry:
+        """Every step may be the last one for now, and may be done again."""
+        block = closing.block
+        if self.open_blocks.get((block.topics, block.strict)) is block:
+            del self.open_blocks[block.topics, block.strict]  # First: nothing may be added once the block is cut.
+        if closing.entry is None:
+            closing.entry = self.publisher.cut(block)
+        entry = closing.entry
         self._state.keep(entry)
         self.publisher.add(entry)
-        self.open_blocks.pop((block.topics, block.strict), None)
+        self._closing = None
         return entry
 
     def cut_all(self) -> None:
+        self.make_up()
         for key, block in list(self.open_blocks.items()):
             if block.values:
                 self.cut(block)
@@ -208,9 +256,13 @@ class Puts:
         self._session.restart(tries)
 
     def _send(self) -> None:
-        for entry in self.publisher.to_send():
-            request = self._session.send(entry.packet(self._session.id), entry.block)
-            self._requests[request] = entry, self.publisher.floor(entry.stream)
+        try:
+            for entry in self.publisher.to_send():
+                request = self._session.send(entry.packet(self._session.id), entry.block)
+                self._requests[request] = entry, self.publisher.floor(entry.stream)
+        except BaseException:
+            self.publisher.rewind()  # Some of them count as sent and are not.
+            raise
 
     # --- what arrives ----------------------------------------------------------------------------------
 

@@ -17,10 +17,10 @@ from oncemq.client.state import State
 from oncemq.core.identity import hello, trying, welcomed
 from oncemq.core.packets import NOBODY, Blocks, Get, Packet, PutDone, Read, Refused, Welcome
 from oncemq.crashpoints import reach
-from oncemq.errors import BrokerUnreachable, Diverged, Fenced, MalformedPacket, OnceMQError, StateLost
+from oncemq.errors import BrokerUnreachable, Diverged, MalformedPacket, OnceMQError, StateLost
 from oncemq.limits import BACKOFF_MS, BACKOFF_MS_MAX, REQUEST_TIMEOUT_MS, REQUEST_TRIES
 from oncemq.model.refusals import Code, to_error
-from oncemq.ports import Clock, Link
+from oncemq.ports import Clock, Frames, Link
 from oncemq.wire.codec import REQUEST_MAX, decode, encode
 
 Block = bytes | bytearray | memoryview
@@ -43,6 +43,7 @@ class Session:
         self.on_blocks: Callable[[int, Blocks, bytes | memoryview], None] = lambda _request, _packet, _body: None
         self.on_get_refused: Callable[[int, Refused], bool] = lambda _request, _packet: False
         self.on_reset: Callable[[], None] = lambda: None
+        self.on_failure: Callable[[], None] = lambda: None
         self.on_welcome: Callable[[Welcome], None] = lambda _: None
         self.pending: Callable[[], tuple[bytes, ...]] = lambda: ()
         self._link = link
@@ -178,20 +179,31 @@ class Session:
         self._request = self._request % REQUEST_MAX + 1
         frame = encode(self._request, packet)
         reach("client.before_send")
-        self._link.send([frame] if block is None else [frame, block])
+        try:
+            self._link.send([frame] if block is None else [frame, block])
+        except BaseException:
+            self.renew()  # Half a packet may be in the socket.
+            raise
         reach("client.after_send")
         return self._request
 
     def receive(self, timeout_ms: int) -> bool:
         """Take one packet if there is one within that time, and hand it to whoever it is for."""
-        frames = self._link.receive(timeout_ms)
-        if frames is None:
-            return False
+        try:
+            frames = self._link.receive(timeout_ms)
+            if frames is not None:
+                self._on_frames(frames)
+        except BaseException:
+            self.renew()  # Whatever came out of nowhere: half a packet may be left in the socket, and an answer may be lost.
+            raise
+        return frames is not None
+
+    def _on_frames(self, frames: Frames) -> None:
         reach("client.after_receive")
         try:
             request, packet = decode(frames[0])
         except (MalformedPacket, IndexError):
-            return True  # Not of this protocol: as good as lost.
+            return  # Not of this protocol: as good as lost.
         match packet:
             case PutDone():
                 self.on_put_done(request, packet)
@@ -201,7 +213,6 @@ class Session:
                 self._on_refused(request, packet)
             case _ if request == self._awaited:
                 self._reply = packet
-        return True
 
     def _on_blocks(self, request: int, packet: Blocks, body: bytes | memoryview) -> None:
         if request == self._awaited:
@@ -211,7 +222,7 @@ class Session:
 
     def _on_refused(self, request: int, packet: Refused) -> None:
         if packet.code in _FATAL:
-            self._failure = self.to_error(packet)
+            self.fail(self.to_error(packet))
         if request == self._awaited:
             self._reply = packet
         elif not self.on_put_refused(request, packet):
@@ -224,15 +235,13 @@ class Session:
                 return StateLost(self.state.identity.client)
             case Code.DIVERGED:
                 return Diverged(packet.text, packet.expected or None)
-            case Code.FENCED:
-                self._failure = Fenced(packet.code, packet.text)
-                return self._failure
             case _:
                 return to_error(packet.code, packet.text)
 
     def fail(self, problem: OnceMQError) -> None:
-        """End this session: every later call raises this."""
+        """End this session: every later call raises this, and what was fetched ahead is not handed out any more."""
         self._failure = problem
+        self.on_failure()
 
     def raise_failure(self) -> None:
         if self._failure is not None:

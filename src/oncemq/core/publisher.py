@@ -94,14 +94,23 @@ class OpenBlock:
         return len(self.values) >= BLOCK_CUT_MESSAGES or self.size_bytes >= BLOCK_CUT_BYTES
 
     def add(self, value: bytes, time_us: int, key: bytes | None = None, headers: Headers | None = None) -> None:
-        """Add a message, or raise MessageTooLarge and add nothing."""
+        """Add a message, or raise MessageTooLarge and add nothing. `values` grows last: until then the message is not there."""
         if len(value) > VALUE_BYTES_MAX:
             raise MessageTooLarge("value", len(value), VALUE_BYTES_MAX)
+        if len(self.times_us) != len(self.values):
+            self._trim()
         if key is not None or headers is not None or self.keys is not None or self.headers is not None:
             self._add_columns(key, headers)
-        self.values.append(value)
         self.times_us.append(time_us)
         self.size_bytes += len(value)
+        self.values.append(value)
+
+    def _trim(self) -> None:
+        """Cut off what an interrupted `add` left in some columns; without it keys would belong to other messages' values."""
+        count = len(self.values)
+        for column in (self.keys, self.headers, self.times_us):
+            if column is not None:
+                del column[count:]
 
     def _add_columns(self, key: bytes | None, headers: Headers | None) -> None:
         if key is not None and not isinstance(key, bytes):
@@ -110,6 +119,7 @@ class OpenBlock:
         for part, content, limit in (("key", key, KEY_BYTES_MAX), ("headers", encoded, HEADERS_BYTES_MAX)):
             if content is not None and len(content) > limit:
                 raise MessageTooLarge(part, len(content), limit)
+        self._trim()
         if self.keys is None and key is not None:
             self.keys = [None] * len(self.values)
         if self.headers is None and encoded is not None:
@@ -129,6 +139,7 @@ class OpenBlock:
                 self.size_bytes -= len(column.pop() or b"")
 
     def cut(self) -> bytearray:
+        self._trim()
         return cut_block(self.values, self.times_us, self.keys, self.headers)
 
 
@@ -174,17 +185,23 @@ class Publisher:
     def adopt(self, entry: Entry) -> None:
         """Take over an entry an earlier process left in the outbox. Before any of our own."""
         invariant(self.next_number == 1, "entries of older streams come first")
-        self._append(entry)
+        if (entry.stream, entry.first_number) not in self._by_number:  # An interrupted put may have been kept twice.
+            self._append(entry)
 
     def cut(self, block: OpenBlock) -> Entry:
         """Give a block its numbers. They count only once the entry is kept and comes back through `add`."""
         return Entry(self.stream, self.next_number, len(block.values), block.topics, strict=block.strict, block=block.cut())
 
     def add(self, entry: Entry) -> None:
-        """Queue an entry that is in the outbox now. From here on it is never changed."""
-        invariant(entry.first_number == self.next_number, "put numbers have no gaps", number=entry.first_number)
-        self.next_number += entry.numbers
-        self._append(entry)
+        """Queue an entry that is in the outbox now. From here on it is never changed.
+
+        May be called again for the last one, after something interrupted it: the second time only does what is left to do.
+        """
+        is_next = entry.first_number == self.next_number
+        invariant(is_next or entry.last_number + 1 == self.next_number, "put numbers have no gaps", number=entry.first_number)
+        if is_next and not (self._entries and self._entries[-1] is entry):
+            self._append(entry)
+        self.next_number = entry.last_number + 1
 
     def took(self, numbers: int) -> None:
         """A transaction has used up the next numbers, and its outcome is known."""
@@ -193,9 +210,9 @@ class Publisher:
         self.confirmed[self.stream] = self._floors[self.stream] = self.next_number - 1
 
     def _append(self, entry: Entry) -> None:
-        self._entries.append(entry)
-        self._by_number[entry.stream, entry.first_number] = entry
         self._floors.setdefault(entry.stream, entry.first_number - 1)
+        self._by_number[entry.stream, entry.first_number] = entry
+        self._entries.append(entry)
 
     def streams(self) -> tuple[bytes, ...]:
         """Older streams that still have entries, in order."""
@@ -214,22 +231,25 @@ class Publisher:
     def on_put_done(self, done: PutDone) -> list[Entry]:
         """Settle an entry; return those that leave the queue, in order."""
         entry = self._by_number.get((done.stream, done.first_number))
-        if entry is None or entry.done is not None:
+        if entry is None:
             return []
-        entry.done = done
-        self.settled += 1
+        if entry.done is None:
+            entry.done = done
+            self.settled += 1
         left: list[Entry] = []
         while self._entries and self._entries[0].done is not None:
             left.append(self._leave())
         return left
 
     def _leave(self) -> Entry:
-        entry = self._entries.popleft()
-        del self._by_number[entry.stream, entry.first_number]
+        """Let the head go; it is taken out last, so that an interrupted call is made up for by the next answer."""
+        entry = self._entries[0]
         self.confirmed[entry.stream] = self._floors[entry.stream] = entry.last_number
         if self._sent:
             self._sent -= 1
             self._sent_bytes -= len(entry.block)
+        self._entries.popleft()
+        self._by_number.pop((entry.stream, entry.first_number), None)
         entry.block = b""  # Receipts may be kept for long; the bytes need not be.
         return entry
 

@@ -4,6 +4,8 @@
 May not: hand out a message twice, out of order, or before the runner has written the slot.
 The idea: blocks that continue `next_offset` are buffered whole; `take` slices them into messages, moves the slot, and so
 finishes the message handed out before (R7). What is in doubt, gone or damaged stands in the way until it is told.
+`given` is what the application has: the one number that whoever hands out moves last, with nothing behind it that could fail.
+An exception out of nowhere (Ctrl-C, a time-out by signal) before that leaves it, and the same offset is handed out next.
 Next: core/slot.py for the numbers, client/client.py for the runner.
 """
 
@@ -32,17 +34,17 @@ class Subscriber:
 
     __slots__ = (
         "_blocks",
+        "_first",
         "_messages",
-        "_position",
         "_received_append",
         "_received_start",
-        "_told_gap_end",
         "authority",
         "buffered_bytes",
         "damaged",
         "doubt",
         "end",
         "gap",
+        "given",
         "info",
         "next_offset",
         "slot",
@@ -58,6 +60,8 @@ class Subscriber:
         self.authority = info.authority
         self.start = info.start
         self.slot = slot
+        self.given = slot.handed
+        """The next offset the application has not had, nor been told of. Everything buffered is found by it."""
         self.next_offset = slot.handed
         self.told = info.cursor
         """The cursor the broker has been told."""
@@ -70,12 +74,12 @@ class Subscriber:
         """Messages of this topic that are not buffered have an append number above this one."""
         self.buffered_bytes = 0
         self._blocks: deque[tuple[Source, bytes, int]] = deque()
-        """Blocks with the number of messages at their beginning that are not for us: handed out before, or gone."""
+        """Blocks with their number of messages. Some at the beginning of the first may have been handed out before."""
         self._messages: list[Message] = []
-        self._position = 0
+        self._first = 0
+        """The offset of the first of `_messages`."""
         self._received_append = slot.append_number
         self._received_start = slot.start_id
-        self._told_gap_end = 0
 
     # --- at the start --------------------------------------------------------------------------------
 
@@ -96,7 +100,7 @@ class Subscriber:
         slot = self.slot
         slot.finished, slot.handed = span.first, max(span.end, span.first)
         slot.reserved = max(slot.reserved, slot.handed)
-        self.next_offset = slot.handed
+        self.next_offset = self.given = slot.handed
         self.doubt = span if span.end > span.first else None
 
     def settle(self, choice: str) -> None:
@@ -116,7 +120,7 @@ class Subscriber:
     def _go_on_at(self, offset: int) -> None:
         """Everything below is finished. Whoever calls syncs the slot: the reservation may have moved."""
         slot = self.slot
-        slot.finished = slot.handed = self.next_offset = offset
+        slot.finished = slot.handed = self.next_offset = self.given = offset
         slot.reserved = max(slot.reserved, offset)
 
     # --- from the broker -----------------------------------------------------------------------------
@@ -139,7 +143,7 @@ class Subscriber:
         end = source.first_offset + count
         if not source.first_offset <= self.next_offset < end or self.gap is not None or self.damaged is not None:
             return False
-        self._blocks.append((source, block, self.next_offset - source.first_offset))
+        self._blocks.append((source, block, count))
         self.buffered_bytes += len(block)
         self.next_offset = end
         self._received_append, self._received_start = source.append_number, source.start_id
@@ -158,36 +162,31 @@ class Subscriber:
 
     def drop_buffer(self) -> None:
         """Forget what was prefetched and start over behind what was handed out."""
+        self._messages = []
         self._blocks.clear()
-        self._messages, self._position = [], 0
         self.buffered_bytes = 0
-        self.next_offset = self.slot.handed
+        self.next_offset = self.given
         self._received_append, self._received_start = self.slot.append_number, self.slot.start_id
 
     def set_back(self, place: int, bookmark: tuple[bytes, int]) -> None:
         """Go on at `place`, as if nothing had been handed out since; for places that are kept elsewhere (client/feeds.py)."""
         slot = self.slot
-        slot.finished = slot.handed = place
+        slot.finished = slot.handed = self.given = place
         slot.start_id, slot.append_number = bookmark
-        self._told_gap_end = min(self._told_gap_end, place)
         self.gap = self.damaged = None
         self.drop_buffer()
-
-    @property
-    def told_gap_end(self) -> int:
-        """Where the last gap that was told ends."""
-        return self._told_gap_end
 
     # --- to the application --------------------------------------------------------------------------
 
     def head(self) -> int | None:
         """The append number of the next message, or None if nothing is buffered."""
-        if self._position < len(self._messages):
-            return self._messages[self._position].source.append_number
+        index = self.given - self._first
+        if 0 <= index < len(self._messages):
+            return self._messages[index].source.append_number
         return self._blocks[0][0].append_number if self._blocks else None
 
     def raise_if_blocked(self) -> None:
-        """Tell what stands before the next message. A gap is told once: the next call goes on behind it."""
+        """Tell what stands before the next message. Whoever tells the application of a gap then calls `pass_over`."""
         if self.doubt is not None:
             raise InDoubt(self.topic, *self.doubt)
         if self.head() is not None:
@@ -195,48 +194,56 @@ class Subscriber:
         if self.damaged is not None:
             raise Damaged(self.topic, *self.damaged[0], self.damaged[1])
         if self.gap is not None:
-            gap, self.gap = self.gap, None
-            self.slot.finished = self.slot.handed  # The call that meets the gap finishes what was handed out before it.
-            self.next_offset = self._told_gap_end = gap.end
-            raise Gap(self.topic, *gap)
+            self.finish()  # The call that meets the gap finishes what was handed out before it.
+            raise Gap(self.topic, *self.gap)
+
+    def pass_over(self, gap: Span) -> None:
+        """A gap was told: the next call goes on behind it, and finishes it."""
+        self.gap = None
+        self.next_offset = gap.end
+        self.given = gap.end
 
     def has_message(self) -> bool:
         """Whether `take` will return something; slices the next block when the last one is used up."""
-        if self._position < len(self._messages):
+        if self._reach(self.given):
             return True
-        while self._blocks:
-            if self._slice_next():
+        self.drop_buffer()  # Whatever is left in it does not continue what the application has: it is asked for again.
+        return False
+
+    def _reach(self, at: int) -> bool:
+        """Have the message at that offset sliced, if it is buffered."""
+        if 0 <= at - self._first < len(self._messages):
+            return True
+        while self._blocks and self._blocks[0][0].first_offset <= at:
+            if self._slice_next(at):
                 return True
         return False
 
-    def _slice_next(self) -> bool:
-        source, block, skip = self._blocks[0]
-        expected = source.first_offset + skip
-        try:
-            messages = messages_of(block, source, skip=skip)
-        except BadBlock as problem:
-            end = source.first_offset + self._count_of(block)
-            self._blocks.clear()
-            self._messages = []
-            self.buffered_bytes = 0
-            self.damaged = Span(expected, max(end, expected + 1)), str(problem)
-            return False
-        # Only now: whatever interrupts the slicing, a signal handler for one, must not take the block with it.
+    def _slice_next(self, at: int) -> bool:
+        source, block, count = self._blocks[0]
+        if source.first_offset + count > at:
+            try:
+                messages = messages_of(block, source, skip=at - source.first_offset)
+            except BadBlock as problem:
+                self.drop_buffer()
+                self.damaged = Span(at, max(source.first_offset + self._count_of(block), at + 1)), str(problem)
+                return False
+            self._messages = []  # Never messages with another's first offset, whatever interrupts us between the lines.
+            self._first = at
+            self._messages = messages
         self._blocks.popleft()
         self.buffered_bytes -= len(block)
-        self._messages, self._position = messages, 0
-        return bool(messages)
+        return 0 <= at - self._first < len(self._messages)
 
     def _count_of(self, block: bytes) -> int:
         return int.from_bytes(block[4:8], "little")
 
     def take(self) -> Message:
-        """Hand out the next message, which finishes the one before. The caller writes the slot before it lets go."""
-        message = self._messages[self._position]
-        self._position += 1
-        slot = self.slot
-        slot.finished = message.offset
-        slot.handed = message.offset + 1
+        """Return the next message, which finishes the one before. The caller writes the slot, then moves `given`."""
+        slot, offset = self.slot, self.given
+        message = self._messages[offset - self._first]
+        slot.finished = offset
+        slot.handed = offset + 1
         self._mark(message.source)
         return message
 
@@ -250,46 +257,49 @@ class Subscriber:
 
     def take_ready(self) -> Message | None:
         """The same on the fast path: None where anything but handing out is due (slicing, reserving, telling)."""
-        position = self._position
-        if not 0 < position < len(self._messages):  # The first of a block moves the whole bookmark: not here.
+        offset, messages, slot = self.given, self._messages, self.slot
+        index = offset - self._first
+        # The first of a block moves the whole bookmark: not here.
+        if not 0 < index < len(messages) or offset >= slot.reserved:
             return None
-        message = self._messages[position]
-        slot, offset = self.slot, message.offset
-        if offset >= slot.reserved:
-            return None
-        self._position = position + 1
+        message = messages[index]
         slot.finished = offset
         slot.handed = offset + 1
         slot.append_number = message.source.append_number
         return message
 
     def take_many(self, count: int) -> list[Message]:
-        """Hand out up to `count` messages of what is buffered, which finishes everything handed out before."""
+        """The same for up to `count` messages of what is buffered; they finish everything handed out before."""
         taken: list[Message] = []
-        while len(taken) < count and self.has_message():
-            wanted = count - len(taken)
-            taken.extend(self._messages[self._position : self._position + wanted])
-            self._position = min(self._position + wanted, len(self._messages))
+        at = self.given
+        while len(taken) < count and self._reach(at):
+            start = at - self._first
+            taken += self._messages[start : start + count - len(taken)]
+            at = self.given + len(taken)
         if taken:
             slot = self.slot
-            slot.finished = taken[0].offset
-            slot.handed = taken[-1].offset + 1
+            slot.finished = self.given
+            slot.handed = at
             self._mark(taken[-1].source)
         return taken
 
     def needs_reserve(self, count: int = 1) -> bool:
-        """Whether handing out `count` of what is sliced would pass what is reserved, and synced."""
-        return self._messages[self._position].offset + count > self.slot.reserved
+        """Whether handing out `count` messages would pass what is reserved, and synced."""
+        return self.given + count > self.slot.reserved
 
     def reserve(self, count: int = 1) -> None:
         """Raise the reservation; the caller syncs the slot before it hands anything out."""
-        self.slot.reserved = self._messages[self._position].offset + max(RESERVE_AHEAD_MESSAGES, 4 * count)
+        self.slot.reserved = self.given + max(RESERVE_AHEAD_MESSAGES, 4 * count)
 
     def finish(self) -> bool:
-        """Everything handed out, a gap that was told included, is done; say whether that is news for the slot."""
+        """Everything the application had, a gap that was told included, is done; say whether that is news for the slot."""
         slot = self.slot
-        if self.doubt is not None or slot.finished >= max(slot.handed, self._told_gap_end):
+        if self.doubt is not None or slot.finished == slot.handed == self.given:
             return False
-        slot.finished = slot.handed = max(slot.handed, self._told_gap_end)
+        slot.finished = slot.handed = self.given
         slot.reserved = max(slot.reserved, slot.handed)
         return True
+
+    def take_back(self) -> None:
+        """What the slot says was handed out, but an exception kept from the application, is not in doubt."""
+        self.slot.handed = min(self.slot.handed, max(self.given, self.slot.finished))

@@ -85,6 +85,17 @@ class _Segment(msgspec.Struct):
     waiting: int = 0
 
 
+class _Before(msgspec.Struct, frozen=True):
+    """Where the outbox stood before a group was written."""
+
+    active: _Segment | None
+    end: int
+    group_number: int
+    last_segment: int
+    newest: int
+    news: dict[bytes, int]
+
+
 _ENCODER = msgspec.msgpack.Encoder()
 _HEADS = msgspec.msgpack.Decoder(_Head)
 _CONFIRMEDS = msgspec.msgpack.Decoder(_Confirmed)
@@ -109,6 +120,7 @@ class Outbox:
         self._news: dict[bytes, int] = {}
         self._has_new_names = False
         self._failure: SyncFailed | None = None
+        self._before: _Before | None = None
 
     # --- opening ------------------------------------------------------------------------------------
 
@@ -180,7 +192,10 @@ class Outbox:
 
     def _write(self, parts: list[Bytes], records: int) -> _Segment:
         """Write one group, with the news of what was confirmed if there is any."""
+        self._go_back()
         segment = self._active
+        end = segment.end if segment is not None else 0
+        self._before = _Before(segment, end, self._group_number, self._last_segment, self._newest, self._news)
         if segment is not None:
             told = _confirmed_parts(self._news)
             size = sum(map(len, parts)) + sum(map(len, told))
@@ -205,8 +220,22 @@ class Outbox:
         self._checked_write(segment, segment.end, [head, *parts])
         segment.end += GROUP_BYTES + size
         self._group_number += 1
-        if self._news:
-            self._news = {}
+        self._news = {}
+        self._before = None
+
+    def _go_back(self) -> None:
+        """An exception out of nowhere may have ended the last write between any two lines: begin where that began."""
+        before = self._before
+        if before is None:
+            return
+        self._active, self._group_number = before.active, before.group_number
+        if before.active is not None:
+            before.active.end = before.end
+        self._last_segment, self._newest = before.last_segment, before.newest
+        for number in [number for number in self._segments if number > before.last_segment]:
+            self._segments.pop(number).file.close()  # The next one gets its number, and writes over it.
+        self._news = {**before.news, **self._news}
+        self._before = None
 
     def _checked_write(self, segment: _Segment, position: int, parts: list[Bytes]) -> None:
         if self._failure is not None:

@@ -22,7 +22,7 @@ from oncemq.sim.bugs import Patch, Without, bug
 
 
 def resume_from_cursor(self: subscriber.Subscriber, info: Any, **_: Any) -> None:
-    self.slot.finished = self.slot.handed = self.next_offset = info.cursor
+    self.slot.finished = self.slot.handed = self.next_offset = self.given = info.cursor
     self.slot.reserved = max(self.slot.reserved, info.cursor)
 
 
@@ -36,7 +36,7 @@ def finishes_a_message_at_hand_over(patch: Patch) -> None:
 
 
 def _pass_over(self: subscriber.Subscriber, span: subscriber.Span) -> None:
-    self.slot.finished = self.slot.handed = self.next_offset = max(span.first, span.end) + 1
+    self.slot.finished = self.slot.handed = self.next_offset = self.given = max(span.first, span.end) + 1
 
 
 @bug
@@ -50,7 +50,7 @@ def resubscribes_at_the_end(patch: Patch) -> None:
     """A restarted subscriber begins with what is new."""
 
     def at_the_end(self: subscriber.Subscriber, info: Any, **_: Any) -> None:
-        self.slot.finished = self.slot.handed = self.next_offset = info.end
+        self.slot.finished = self.slot.handed = self.next_offset = self.given = info.end
         self.slot.reserved = max(self.slot.reserved, info.end)
 
     patch.set(subscriber.Subscriber, "resume", at_the_end)
@@ -162,9 +162,8 @@ def hands_out_a_block_from_its_beginning(patch: Patch) -> None:
 
     def whole(self: subscriber.Subscriber, source: Any, block: bytes, count: int) -> bool:
         taken = on_block(self, source, block, count)
-        if taken:
-            kept_source, kept_block, _ = self._blocks.pop()
-            self._blocks.append((kept_source, kept_block, 0))
+        if taken and source.first_offset < self.given < source.first_offset + count:
+            self.given = source.first_offset
         return taken
 
     patch.set(subscriber.Subscriber, "on_block", whole)
@@ -176,7 +175,7 @@ def passes_over_a_gap_in_silence(patch: Patch) -> None:
 
     def silent(self: subscriber.Subscriber, low: int, end: int, through: int, _damaged: Any) -> None:
         self.end, self.through = max(self.end, end), max(self.through, through)
-        self.next_offset = max(self.next_offset, low)
+        self.next_offset = self.given = max(self.next_offset, low)
 
     patch.set(subscriber.Subscriber, "on_part", silent)
 
@@ -186,8 +185,10 @@ def takes_any_block_that_arrives(patch: Patch) -> None:
     """A late or repeated answer is buffered although it does not continue what is there."""
 
     def any_block(self: subscriber.Subscriber, source: Any, block: bytes, count: int) -> bool:
-        self._blocks.append((source, block, 0))
+        self._blocks.append((source, block, count))
         self.next_offset = source.first_offset + count
+        if self.head() is not None and len(self._blocks) == 1 and not self._messages:
+            self.given = source.first_offset
         return True
 
     patch.set(subscriber.Subscriber, "on_block", any_block)

@@ -363,7 +363,7 @@ def _thaw_subscriber(part: SubscriberPart, info: p.SubscriptionInfo) -> Subscrib
     subscriber = Subscriber(info, slot)
     subscriber.next_offset, subscriber.doubt = part.next_offset, part.doubt
     subscriber._received_append, subscriber._received_start = part.bookmark
-    subscriber._blocks.extend((entry.source, block_of(entry.message), 0) for entry in part.blocks)
+    subscriber._blocks.extend((entry.source, block_of(entry.message), 1) for entry in part.blocks)
     return subscriber
 
 
