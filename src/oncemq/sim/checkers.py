@@ -273,6 +273,21 @@ def skipped_unput(events: list[Event]) -> Iterator[str]:
                 yield f"{event['subscription']} never got {message} at {place}, put after that place was passed over"
 
 
+def relayed(events: list[Event]) -> Iterator[str]:
+    """G6: whoever consumes and produces in transactions produces once for each message, in their order."""
+    shown = (
+        event for event in events if event["op"] in {"put", *_SEEN} and event["kind"] == "ok" and event["offset"] is not None
+    )
+    seen = {_place(event): str(event["message"]) for event in shown}
+    ways = {(str(event["topic_id"]), int(event["start"] or 0)) for event in _of(events, "relaying", "ok")}
+    for topic, start in sorted(ways):
+        wanted = [f"relayed {seen[place]}" for place in sorted(seen) if place[0] == topic and place[1] >= start]
+        found = [message for _, message in sorted(_final_log(events).items()) if message.startswith("relayed ")]
+        if found != wanted:
+            missing, too_many = [text for text in wanted if text not in found], [text for text in found if found.count(text) > 1]
+            yield f"of {len(wanted)} messages of {topic} {len(found)} were produced; missing {missing[:3]}, twice {too_many[:3]}"
+
+
 def told_for_nothing(events: list[Event]) -> Iterator[str]:
     """Nobody is told that a directory was set back, or that somebody took over, unless it was so."""
     forks = Forks(events)
@@ -297,5 +312,6 @@ JUDGES: dict[str, Callable[[list[Event]], Iterator[str]]] = {
     "in-doubt-bound": in_doubt_bound,
     "fencing": fencing,
     "skipped-unput": skipped_unput,
+    "relayed": relayed,
     "told-for-nothing": told_for_nothing,
 }

@@ -2,9 +2,9 @@
 """Every crash point, each of its first hits, then every ordered pair of points: one small world per death, judged as any other.
 
 May not: draw anything. The world is always the same; only who dies where differs.
-The idea: two publishers, a subscriber and a wanderer live in a world whose segments are so small that it rolls, snapshots and
-trims. A first run without a death counts how often each point is reached; then each of these instants is somebody's last, by
-kill -9 and with the power. In a pair the second death is the first hit of its point after the first death.
+The idea: two publishers, a subscriber, a relay and a wanderer live in a world whose segments are so small that it rolls,
+snapshots and trims. A first run without a death counts how often each point is reached; then each of these instants is somebody's
+last, by kill -9 and with the power. In a pair the second death is the first hit of its point after the first death.
 Next: sim/swarm.py, which this world is one of; crashpoints.py for the points.
 """
 
@@ -18,16 +18,19 @@ from itertools import product
 from oncemq.crashpoints import POINTS
 from oncemq.journal.journal import JournalSettings
 from oncemq.sim.history import History
+from oncemq.sim.network import Transit, Verdict
+from oncemq.sim.relay import RELAYED, Relay
 from oncemq.sim.swarm import Outcome, Plan, Swarm
 from oncemq.sim.world import World
 
 HITS = 50
+_SLOW = Verdict(delay_us=40_000)
 _SEED = 7
 _PLAN = Plan(
     publishers=2,
     subscribers=1,
     topics=("orders", "payments"),
-    messages=12,
+    messages=20,
     classes=(),
     faults=0,
     span_ms=2_500,
@@ -78,7 +81,7 @@ class PointSwarm(Swarm):
     def __init__(self, case: Case = ()) -> None:
         super().__init__(_SEED)
         self.world = World(
-            _SEED, settings=JournalSettings(segment_bytes=16 * 1024, reserve_bytes=24 * 1024, segment_records_max=9)
+            _SEED, settings=JournalSettings(segment_bytes=16 * 1024, reserve_bytes=24 * 1024, segment_records_max=3)
         )
         self.scheduler = self.world.scheduler
         self.history = History()
@@ -90,7 +93,20 @@ class PointSwarm(Swarm):
 
     def _set_up(self) -> None:
         super()._set_up()
+        relay = Relay(*self._place("relay"), topic=_PLAN.topics[0], batch_max=_PLAN.batch_max)
+        self.actors.append(relay)
+        self.give_life(relay)
         self._is_set_up = True
+
+    def _create_topics(self) -> None:
+        super()._create_topics()
+        client = self.world.connect()
+        client.admin.create_topic(RELAYED, retain="forever")
+        client.close()
+
+    def _rule(self, _: Transit) -> Verdict:
+        """A slow line, so that puts and gets are still under way when the broker trims for the first time."""
+        return _SLOW
 
     def _at_crash_point(self, name: str) -> None:
         process = self.scheduler.running
@@ -118,9 +134,10 @@ def single_cases(hits: dict[str, int], hits_max: int = HITS) -> Iterator[Case]:
 
 
 def pair_cases(hits: dict[str, int]) -> Iterator[Case]:
-    """Every ordered pair of points, in the middle of the run, both deaths by kill -9 and both with the power."""
-    for one, other, power_cut in product(POINTS, POINTS, (False, True)):
-        yield Death(one, 1 + hits[one] // 2, power_cut), Death(other, 1, power_cut)
+    """Every ordered pair of points: twice kill -9, twice the power, and the power after kill -9, when nothing of the first
+    life need be on the disk. Early enough in the run that the second point is still to come."""
+    for one, other, (first, second) in product(POINTS, POINTS, ((False, False), (True, True), (False, True))):
+        yield Death(one, 1 + hits[one] // 4, first), Death(other, 1, second)
 
 
 def run_case(case: Case) -> tuple[Case, int, Outcome]:

@@ -14,8 +14,11 @@ from functools import partial
 from random import Random
 
 from oncemq import crashpoints
-from oncemq.errors import DiskFull, SyncFailed
+from oncemq.client.client import Client
+from oncemq.core.packets import TopicInfo
+from oncemq.errors import DiskFull, Gap, SyncFailed
 from oncemq.journal.journal import JournalSettings
+from oncemq.model.message import Message
 from oncemq.sim.actors import Actor, Publisher, Subscriber, Wanderer
 from oncemq.sim.checkers import check
 from oncemq.sim.disk import SimDisk
@@ -212,11 +215,22 @@ class Swarm:
         client = self.world.connect()
         for info in client.topics():
             topic_id = str(info.topic_id)
-            for message in client.read(info.topic, info.low, info.end):
+            low, messages = self._read_log(client, info)
+            for message in messages:
                 place: Event = {"topic_id": topic_id, "offset": message.offset, "message": message.value.decode()}
                 self.note("log", **place, stream=message.source.stream.hex(), number=message.put_number)
-            self.note("end", topic_id=topic_id, low=info.low, end=info.end, is_limited=bool(info.limit))
+            self.note("end", topic_id=topic_id, low=low, end=info.end, is_limited=bool(info.limit))
         client.close()
+
+    @staticmethod
+    def _read_log(client: Client, info: TopicInfo) -> tuple[int, list[Message]]:
+        """The low, and every message from there on; the broker may trim once more while it is asked."""
+        low = info.low
+        while True:
+            try:
+                return low, list(client.read(info.topic, low, info.end))
+            except Gap as gap:
+                low = gap.end
 
     def note(self, operation: str, **fields: str | int | bool | None) -> None:
         self.history.add(self.scheduler.time_us, "harness", 1, "ok", operation, **fields)
