@@ -3,14 +3,14 @@
 
     OnceMQError
     ├── UsageError                 you asked for something that cannot be; nothing left this process
-    │   ├── InvalidName, MessageTooLarge, ClientClosed, OutboxFull
+    │   ├── InvalidName, MessageTooLarge, ClientClosed, OutboxFull, UnsupportedDatabase, NotDurable
     ├── Told                       the six named ways to be told (nothing disappears silently)
     │   ├── Gap, Damaged, Diverged, StateLost, InDoubt, PutPending
     ├── Refused                    the broker said no, with a code (model/refusals.py has them all)
     │   ├── NoSuchTopic, NotSubscribed, AlreadySubscribed, NoSubscribers, WrongAuthority, Fenced,
     │   ├── ConflictingPut, BrokerFull
     ├── TransactionError           a transaction did not go as planned
-    │   ├── NotCommitted, Uncertain
+    │   ├── NotCommitted, Uncertain, EndedEarly, DatabaseBusy
     ├── WorldError                 network, disk
     │   ├── BrokerUnreachable, DirectoryLocked, DirectoryUnusable, DirectoryTooNew, SyncFailed, DiskFull,
     │   └── JournalDamaged ── JournalIncomplete
@@ -75,6 +75,24 @@ class OutboxFull(UsageError):
         """How many messages of a put_many were taken, and will be sent, before it was full."""
         super().__init__(
             f"the outbox holds {size_bytes:,} of {limit_bytes:,} bytes: wait until the broker is back and flush(), or put less"
+        )
+
+
+class UnsupportedDatabase(UsageError):
+    def __init__(self, kind: str, methods: list[str]) -> None:
+        self.kind = kind
+        super().__init__(
+            f"client.transaction() knows connections of sqlite3 and psycopg 3, not {kind}: for another pass an object with "
+            f"the methods {', '.join(methods)} (oncemq.client.databases.Database says what each must do)"
+        )
+
+
+class NotDurable(UsageError):
+    def __init__(self, weakness: str) -> None:
+        self.weakness = weakness
+        super().__init__(
+            f"a commit to this database may be lost with the power, because {weakness}: change that, or say durable=False "
+            "and accept that effects may then be lost or done twice after a power failure of the database"
         )
 
 
@@ -226,6 +244,25 @@ class Uncertain(TransactionError):
             "the next transaction, put or receive of this client finds out first, and after a crash the messages come again "
             "exactly if nothing happened"
         )
+
+
+class EndedEarly(TransactionError):
+    """Somebody committed or rolled back inside a transaction of client.transaction(connection)."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "the database transaction was committed or rolled back inside the block (commit(), rollback(), 'with connection:', "
+            "executescript() do that): what came after was rolled back. Leave commit and rollback to the block"
+        )
+
+
+class DatabaseBusy(TransactionError):
+    """Another process holds the rows of this client."""
+
+    def __init__(self, reason: str, holders: str = "") -> None:
+        self.reason, self.holders = reason, holders
+        who = f"; the rows of this client were last taken by {holders}" if holders else ""
+        super().__init__(f"the database is held by another transaction ({reason}){who}: end that process, or wait and try again")
 
 
 class WorldError(OnceMQError):

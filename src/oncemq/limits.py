@@ -42,6 +42,8 @@ PAST_SESSIONS_MAX: Final = 16  # Older welcomed sessions kept to recognise a res
 TRANSACT_ACKS_MAX: Final = 256  # Subscriptions one transaction may acknowledge. guess: more is a design problem.
 TRANSACT_PUTS_MAX: Final = 64  # Blocks one transaction may put: half of the outcomes kept, so a repeat finds all. rule.
 
+DATABASE_LOCK_WAIT_MS: Final = 10_000  # How long a row of PostgreSQL is waited for where no lock_timeout is set. guess.
+
 # --- gets ----------------------------------------------------------------------------------------
 GET_BYTES: Final = 1 * MIB  # What one Get asks for. measured: bench get.
 GET_BYTES_MAX: Final = 32 * MIB  # What one Get may ask for. rule: one block always fits.

@@ -20,6 +20,8 @@ import msgspec
 
 from oncemq.client.admin import Admin
 from oncemq.client.bulk import as_bytes, milliseconds
+from oncemq.client.databases import database_of
+from oncemq.client.effects import TABLE, DatabaseTransaction, Effects
 from oncemq.client.gets import Gets
 from oncemq.client.puts import Puts
 from oncemq.client.reader import read_range
@@ -75,6 +77,7 @@ class Client:
         self._is_closed = False
         self._receiving = Receiving(session, gets)
         self._transactions = Transactions(session, puts, self._receiving)
+        self._effects = Effects(session, puts, gets)
         self.admin = Admin(session, self._next_command)
         session.on_reset = self._on_reset
         session.on_welcome = self._on_welcome
@@ -305,22 +308,39 @@ class Client:
         consumed this way is not consumed by get().
         """
         self._check_open()
-        if self._transactions.is_open:
+        if self._transactions.is_open or self._effects.is_open:
             raise UsageError("inside a transaction use its own get()")
         return Receive(self._receiving, check_topic(topic), milliseconds(timeout), self._transactions.resolve)
 
-    def transaction(self) -> Transaction:
+    @overload
+    def transaction(self) -> Transaction: ...
+    @overload
+    def transaction(self, connection: object, *, table: str = TABLE, durable: bool = True) -> DatabaseTransaction: ...
+    def transaction(
+        self, connection: object | None = None, *, table: str = TABLE, durable: bool = True
+    ) -> Transaction | DatabaseTransaction:
         """Consume, process and produce as one: what it gets is finished and what it puts is stored together, or not at all.
 
             with client.transaction() as tx:
                 order = tx.get("orders")
                 tx.put("invoices", b"...")
 
+        With a connection (sqlite3 or psycopg 3) the place moves inside the application's own database transaction: the effects
+        of a message and the fact that it is done are committed together. The row lies in `table`, made on first use.
+
+            with client.transaction(connection) as tx:
+                order = tx.get("orders")
+                connection.execute("INSERT INTO ...")
+
         An exception in the body: nothing happened. NotCommitted: the broker refused all of it. Uncertain: there was no
         answer, and the next call of this client finds out first.
         """
         self._check_open()
-        return Transaction(self._transactions)
+        if self._transactions.is_open or self._effects.is_open:
+            raise UsageError("a client has one transaction at a time: leave the other one first")
+        if connection is None:
+            return Transaction(self._transactions)
+        return DatabaseTransaction(self._effects, database_of(connection), connection, table, durable=durable)
 
     def in_doubt(self, topic: str | None = None) -> list[Message]:
         """Return the messages that were handed out before a crash and may or may not have been handled."""

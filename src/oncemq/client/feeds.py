@@ -58,6 +58,16 @@ class Feed:
 
     def next(self, timeout_ms: int | None) -> Message | None:
         """Hand out the next message; None if none came in time. Raises Gap once, Damaged as long as it is so."""
+        return self.take() if self.wait(timeout_ms) else None
+
+    def take(self) -> Message:
+        """Hand out the next message, which must be there."""
+        message = self._subscriber.take()
+        self._subscriber.given += 1
+        return message
+
+    def wait(self, timeout_ms: int | None) -> bool:
+        """Have a message ready; False if none came in time."""
         subscriber = self._subscriber
         due_ms = None if timeout_ms is None else self._session.clock.now().ticks_ms + timeout_ms
         was_asked = False
@@ -65,12 +75,10 @@ class Feed:
             self._raise_if_blocked()
             left_ms = GET_PARK_MS if due_ms is None else max(0, due_ms - self._session.clock.now().ticks_ms)
             if left_ms == 0 and was_asked:
-                return None
+                return False
             self._ask(min(left_ms, GET_PARK_MS))
             was_asked = True
-        message = subscriber.take()
-        subscriber.given += 1
-        return message
+        return True
 
     def _raise_if_blocked(self) -> None:
         try:

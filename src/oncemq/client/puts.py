@@ -51,6 +51,8 @@ class Puts:
         self._to_retire: dict[bytes, int] = {}
         self._problem: Refused | None = None
         self._refused: Entry | None = None
+        self.forbidden = ""
+        """Why nothing may be put now, if so: inside a transaction of a database."""
         self.resolve: Callable[[], None] = lambda: None
         """Finds out what became of a transaction whose commit was not answered (client/transactions.py)."""
         self._closing: _Closing | None = None
@@ -65,6 +67,7 @@ class Puts:
 
     def open_block(self, topics: tuple[str, ...], *, strict: bool) -> OpenBlock:
         """Return the block that collects messages for these topics, opening one after checking the names."""
+        self._check_allowed()
         block = self.open_blocks.get((topics, strict))
         if block is None:
             block = self.open_blocks[topics, strict] = OpenBlock(checked_topics(topics), strict=strict)
@@ -78,6 +81,10 @@ class Puts:
         is_apart = closing is not None and (closing.entry is None or self.publisher.next_number == closing.entry.first_number)
         half_way = len(closing.block.values) if closing is not None and is_apart else 0
         return self.publisher.messages + collected + half_way
+
+    def _check_allowed(self) -> None:
+        if self.forbidden:
+            raise UsageError(self.forbidden)
 
     def cut(self, block: OpenBlock) -> Entry:
         """Close a block: number it, keep it in the outbox, queue it. A full outbox leaves everything as it was."""
@@ -153,6 +160,7 @@ class Puts:
 
     def put_one(self, topics: tuple[str, ...], value: bytes, key: bytes | None, headers: Headers | None, strict: bool) -> Entry:
         """Put one message as a block of its own and wait for its outcome."""
+        self._check_allowed()
         self.cut_all()
         block = OpenBlock(checked_topics(topics), strict=strict)
         block.add(value, self._session.clock.wall_us(), key, headers)
@@ -164,6 +172,7 @@ class Puts:
         self, topics: tuple[str, ...], values: Iterable[bytes], keys: list[bytes | None] | None, *, strict: bool
     ) -> Receipts:
         """Put many messages in blocks and wait for all of them."""
+        self._check_allowed()
         self._session.ensure()
         self.cut_all()
         entries: list[Entry] = []

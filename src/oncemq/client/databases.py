@@ -1,0 +1,211 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Databases whose transactions may carry a subscription's place: sqlite3 and psycopg 3, and the interface for others.
+
+May not: open, close or configure the application's connection, or use a statement the other database does not know.
+The idea: `Database` is all that client/effects.py needs. Anything with these methods will do: pass an object of your own to
+`client.transaction(...)` where the two known kinds of connections go. "Any DB-API connection" could not be kept: that
+interface has no way to begin, none to ask whether a transaction is open, and five ways to write a parameter.
+Next: client/effects.py for the order in which all this is called.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any, Protocol, runtime_checkable
+
+from oncemq.errors import DatabaseBusy, UnsupportedDatabase
+from oncemq.limits import DATABASE_LOCK_WAIT_MS
+
+SAVEPOINT = "oncemq"
+Row = Sequence[Any]
+
+
+@runtime_checkable
+class Database(Protocol):
+    """What a database must be able to do. Statements use `?` for parameters and plain SQL that all of them know."""
+
+    def is_in_transaction(self) -> bool:
+        """Whether the connection is inside a transaction already."""
+
+    def weakness(self) -> str:
+        """What makes a commit here less than durable, in words; empty if nothing does."""
+
+    def begin(self) -> None:
+        """Begin a transaction that may write; raise DatabaseBusy if another one is in the way for too long."""
+
+    def execute(self, statement: str, values: Sequence[object] = ()) -> list[Row]:
+        """Run a statement inside the transaction and return its rows."""
+
+    def lock_row(self, statement: str, values: Sequence[object]) -> list[Row]:
+        """Run a SELECT and keep others from changing its rows until the end; raise DatabaseBusy as `begin` does."""
+
+    def release(self) -> bool:
+        """Release the savepoint named `oncemq`; False if it is gone, because somebody ended the transaction inside."""
+
+    def commit(self) -> None: ...
+
+    def rollback(self) -> None: ...
+
+    def let_go(self) -> bool:
+        """End the transaction if the application wrote nothing in it, so others need not wait; False if it may have."""
+
+    def reopened(self) -> Database:
+        """The same database on a connection of its own, to find out what became of a commit."""
+
+    def close(self) -> None:
+        """Close what `reopened` opened."""
+
+
+def database_of(connection: object) -> Database:
+    """Return the adapter for a connection; raise UnsupportedDatabase, with the interface, for what is not known."""
+    if isinstance(connection, sqlite3.Connection):
+        return SqliteDatabase(connection)
+    if any(kind.__module__.split(".")[0] == "psycopg" and kind.__name__ == "Connection" for kind in type(connection).__mro__):
+        return PostgresDatabase(connection)
+    if isinstance(connection, Database):
+        return connection
+    methods = [name for name in vars(Database) if not name.startswith("_")]
+    raise UnsupportedDatabase(f"{type(connection).__module__}.{type(connection).__qualname__}", methods)
+
+
+class SqliteDatabase:
+    """A connection of the standard library's sqlite3."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+        self._changes = 0
+
+    def is_in_transaction(self) -> bool:
+        return self._connection.in_transaction
+
+    def weakness(self) -> str:
+        """FULL and EXTRA are durable enough: the broker is told one transaction late, which covers what FULL may lose."""
+        (_, _, path), *_ = self._connection.execute("PRAGMA database_list").fetchall()
+        (mode,) = self._connection.execute("PRAGMA journal_mode").fetchone()
+        (synchronous,) = self._connection.execute("PRAGMA synchronous").fetchone()
+        if not path:
+            return "the database is in memory"
+        if str(mode).lower() in {"off", "memory"}:
+            return f"PRAGMA journal_mode is {mode}"
+        return "" if synchronous >= 2 else f"PRAGMA synchronous is {('OFF', 'NORMAL')[synchronous]} (use FULL)"
+
+    def begin(self) -> None:
+        try:
+            self._connection.execute("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError as problem:
+            if "locked" in str(problem) or "busy" in str(problem):
+                raise DatabaseBusy(str(problem)) from problem
+            raise
+        self._changes = self._connection.total_changes
+        self._connection.execute(f"SAVEPOINT {SAVEPOINT}")
+
+    def execute(self, statement: str, values: Sequence[object] = ()) -> list[Row]:
+        before = self._connection.total_changes
+        found = self._connection.execute(statement, tuple(values)).fetchall()
+        self._changes += self._connection.total_changes - before  # Ours: let_go() looks for the application's.
+        return found
+
+    def lock_row(self, statement: str, values: Sequence[object]) -> list[Row]:
+        return self.execute(statement, values)  # BEGIN IMMEDIATE has locked everything.
+
+    def release(self) -> bool:
+        try:
+            self._connection.execute(f"RELEASE {SAVEPOINT}")
+        except sqlite3.OperationalError:
+            return False
+        return self._connection.in_transaction
+
+    def commit(self) -> None:
+        self._connection.execute("COMMIT")
+
+    def rollback(self) -> None:
+        if self._connection.in_transaction:
+            self._connection.execute("ROLLBACK")
+
+    def let_go(self) -> bool:
+        if not self._connection.in_transaction or self._connection.total_changes != self._changes:
+            return False
+        self._connection.execute("ROLLBACK")
+        return True
+
+    def reopened(self) -> Database:
+        (_, _, path), *_ = self._connection.execute("PRAGMA database_list").fetchall()
+        return SqliteDatabase(sqlite3.connect(path))
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+class PostgresDatabase:
+    """A connection of psycopg 3. The module itself is not imported: whoever has a connection has it."""
+
+    def __init__(self, connection: Any) -> None:
+        self._connection = connection
+
+    def is_in_transaction(self) -> bool:
+        return self._status() != "IDLE"
+
+    def _status(self) -> str:
+        return str(self._connection.info.transaction_status.name)
+
+    def weakness(self) -> str:
+        settings = {name: self._show(name) for name in ("synchronous_commit", "fsync")}
+        self._connection.rollback()  # Without autocommit a SHOW begins a transaction.
+        weak = [f"{name} is off" for name, value in settings.items() if value == "off"]
+        return " and ".join(weak)
+
+    def _show(self, name: str) -> str:
+        return str(self._connection.execute(f"SHOW {name}").fetchone()[0])
+
+    def begin(self) -> None:
+        if self._connection.autocommit:
+            self._connection.execute("BEGIN")  # Without autocommit the next statement begins by itself.
+        self._connection.execute(f"SAVEPOINT {SAVEPOINT}")
+
+    def execute(self, statement: str, values: Sequence[object] = ()) -> list[Row]:
+        cursor = self._connection.execute(statement.replace("?", "%s"), tuple(values))
+        return list(cursor.fetchall()) if cursor.description else []
+
+    def lock_row(self, statement: str, values: Sequence[object]) -> list[Row]:
+        before = self._show("lock_timeout")
+        if before == "0":
+            self._connection.execute(f"SET LOCAL lock_timeout = {DATABASE_LOCK_WAIT_MS}")
+        try:
+            found = self.execute(statement + " FOR UPDATE", values)
+        except Exception as problem:
+            if type(problem).__name__ == "LockNotAvailable":
+                raise DatabaseBusy(str(problem).strip()) from problem
+            raise
+        self._connection.execute("SELECT set_config('lock_timeout', %s, true)", (before,))
+        return found
+
+    def release(self) -> bool:
+        if self._status() != "INTRANS":
+            return False
+        try:
+            self._connection.execute(f"RELEASE {SAVEPOINT}")
+        except Exception as problem:
+            if type(problem).__name__ == "InvalidSavepointSpecification":
+                return False
+            raise
+        return True
+
+    def commit(self) -> None:
+        self._connection.commit()
+
+    def rollback(self) -> None:
+        with suppress(Exception):  # A connection that is gone has rolled back already.
+            self._connection.rollback()
+
+    def let_go(self) -> bool:
+        return False  # Nobody waits for it: the row is locked only once there is a message.
+
+    def reopened(self) -> Database:
+        info = self._connection.info
+        known = info.get_parameters() | ({"password": info.password} if info.password else {})
+        return PostgresDatabase(type(self._connection).connect(**known))
+
+    def close(self) -> None:
+        self._connection.close()

@@ -1,0 +1,353 @@
+# SPDX-License-Identifier: Apache-2.0
+"""transaction(connection): a message's effect and the place behind it, in one transaction of the application's database (R16).
+
+May not: hand out a message before the row that counts it is locked and moved, or tell the broker of a commit before the next one.
+The idea: a row per subscription holds its place. `get` locks the row, compares it and moves it, inside the transaction that the
+application's own statements go into: both are committed, or neither. The row wins in both directions: a missing row is the
+subscription's start, an older one reads on from there, and a place this broker never gave is Diverged. Nothing is kept here that
+a crash could lose.
+Next: client/databases.py for what a database must do, docs/guarantees.md for what weaker settings cost.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from types import TracebackType
+from typing import Self
+
+from oncemq.client.bulk import milliseconds
+from oncemq.client.databases import Database
+from oncemq.client.feeds import NO_BOOKMARK, Bookmark, Feed
+from oncemq.client.gets import Gets
+from oncemq.client.puts import Puts
+from oncemq.client.session import Session
+from oncemq.core.packets import Ack
+from oncemq.core.topics import DATABASE, UNDECIDED
+from oncemq.crashpoints import reach
+from oncemq.errors import (
+    DatabaseBusy,
+    EndedEarly,
+    Gap,
+    InvalidName,
+    NotCommitted,
+    NotDurable,
+    Uncertain,
+    UsageError,
+    WrongAuthority,
+)
+from oncemq.limits import GET_MANY_MAX
+from oncemq.model.message import Message
+from oncemq.model.names import check_topic
+from oncemq.model.refusals import TEXTS, Code
+
+TABLE = "oncemq_cursors"
+NO_PUTS = (
+    "a put cannot be part of a database transaction: write it into a table of your own in the same transaction and put it "
+    "afterwards (docs/cookbook.md, outbox), or use client.transaction() without a connection"
+)
+_CREATE = """CREATE TABLE IF NOT EXISTS {table} (
+    client TEXT NOT NULL, log TEXT NOT NULL, subscription BIGINT NOT NULL, topic TEXT NOT NULL,
+    next_offset BIGINT NOT NULL, start_id TEXT NOT NULL, append_number BIGINT NOT NULL,
+    session TEXT NOT NULL, holder TEXT NOT NULL, PRIMARY KEY (client, log, subscription))"""
+_INSERT = "INSERT INTO {table} VALUES (?, ?, ?, ?, ?, '', 0, ?, ?) ON CONFLICT DO NOTHING"
+_SELECT = "SELECT next_offset, start_id, append_number, session FROM {table} WHERE client = ? AND log = ? AND subscription = ?"
+_CLAIM = "UPDATE {table} SET session = ?, holder = ? WHERE client = ? AND log = ? AND subscription = ?"
+_MOVE = """UPDATE {table} SET next_offset = ?, start_id = ?, append_number = ?
+    WHERE client = ? AND log = ? AND subscription = ? AND next_offset = ? AND session = ?"""
+_HOLDERS = "SELECT DISTINCT holder FROM {table} WHERE client = ?"
+
+
+class Place:
+    """Where a subscription stands in this transaction: where its row was, and where it is now."""
+
+    def __init__(self, feed: Feed, begin: int) -> None:
+        self.feed = feed
+        self.begin = self.now = begin
+
+
+class Table:
+    """The rows of one client in one database. All of it runs inside the transaction that is open there."""
+
+    def __init__(self, database: Database, name: str, session: Session) -> None:
+        self.database = database
+        self._name = name
+        self._session = session
+        self._me = f"process {os.getpid()} on {socket.gethostname()}"
+
+    def _run(self, statement: str, *values: object) -> list[tuple[object, ...]]:
+        return [tuple(row) for row in self.database.execute(statement.format(table=self._name), values)]
+
+    def create(self) -> None:
+        self._run(_CREATE)
+
+    def lock(self, feed: Feed) -> tuple[int, Bookmark, bytes]:
+        """Lock the row, which is made if it is missing; return its place, its bookmark and whose it is."""
+        key, mine = self._key(feed), self._session.id
+        self._run(_INSERT, *key, feed.info.topic, feed.info.start, mine.hex(), self._me)
+        ((offset, start_id, append_number, session),) = self.database.lock_row(_SELECT.format(table=self._name), key)
+        return offset, (bytes.fromhex(start_id) or NO_BOOKMARK[0], append_number), bytes.fromhex(session)
+
+    def claim(self, feed: Feed) -> None:
+        """Make the row ours: from now on the compare-and-swap of an earlier session fails."""
+        self._run(_CLAIM, self._session.id.hex(), self._me, *self._key(feed))
+
+    def move(self, feed: Feed, begin: int) -> None:
+        """Compare and swap: the row goes behind what was just handed out, if it is ours and still stands where it stood."""
+        start_id, append_number = feed.bookmark
+        where = (*self._key(feed), begin, self._session.id.hex())
+        self._run(_MOVE, feed.place, start_id.hex(), append_number, *where)
+        if self.offset(feed) != feed.place:
+            raise NotCommitted(Code.CURSOR_MOVED, TEXTS[Code.CURSOR_MOVED])
+
+    def offset(self, feed: Feed) -> object:
+        """Where the row stands; None if there is none."""
+        rows = self._run(_SELECT, *self._key(feed))
+        return rows[0][0] if rows else None
+
+    def holders(self) -> str:
+        """Which processes made rows of this client theirs last."""
+        return ", ".join(sorted(str(row[0]) for row in self._run(_HOLDERS, self._session.state.identity.client)))
+
+    def elsewhere(self, database: Database) -> Table:
+        return Table(database, self._name, self._session)
+
+    def _key(self, feed: Feed) -> tuple[str, str, int]:
+        welcome = self._session.welcome
+        log = welcome.log_id.hex() if welcome is not None else ""
+        return self._session.state.identity.client, log, feed.info.subscription_id
+
+
+class Effects:
+    """The database transactions of one client."""
+
+    def __init__(self, session: Session, puts: Puts, gets: Gets) -> None:
+        self.session = session
+        self._puts = puts
+        self._gets = gets
+        self._feeds: dict[int, Feed] = {}
+        self._claimed: set[int] = set()
+        self._prepared: dict[str, object] = {}
+        """The connection that each table was last seen on."""
+        self.is_open = False
+
+    def open(self) -> None:
+        """No puts until `close`: they would not be part of the transaction."""
+        if self.is_open:
+            raise UsageError("a client has one transaction at a time: leave the other one first")
+        self._puts.cut_all()
+        self.is_open, self._puts.forbidden = True, NO_PUTS
+
+    def close(self) -> None:
+        self.is_open, self._puts.forbidden = False, ""
+
+    def prepare(self, table: Table, connection: object, name: str, *, durable: bool) -> None:
+        """Check a connection and make the table, when they are first seen."""
+        database = table.database
+        if database.is_in_transaction():
+            raise UsageError(
+                "the connection is inside a transaction already: commit or roll it back before client.transaction(connection), "
+                "so that effects and place are committed by the same one"
+            )
+        if self._prepared.get(name) is connection:
+            return
+        weakness = database.weakness()
+        if weakness and durable:
+            raise NotDurable(weakness)
+        self._create(table)
+        self._prepared[name] = connection
+
+    @staticmethod
+    def _create(table: Table) -> None:
+        database = table.database
+        database.begin()
+        try:
+            table.create()
+            database.commit()
+        except BaseException:
+            database.rollback()
+            raise
+
+    def feed(self, topic: str) -> Feed:
+        held = self._gets.find(topic)
+        info = held.subscriber.info
+        feed = self._feeds.get(info.subscription_id)
+        if feed is None:
+            if held.subscriber.authority not in {UNDECIDED, DATABASE}:
+                raise WrongAuthority(Code.WRONG_AUTHORITY, TEXTS[Code.WRONG_AUTHORITY])
+            feed = self._feeds[info.subscription_id] = Feed(self.session, info, DATABASE, place=info.start, bookmark=NO_BOOKMARK)
+            held.subscriber.authority = DATABASE
+        return feed
+
+    def lock(self, table: Table, feed: Feed) -> Place:
+        """Lock the row, make it ours, and set the feed to where it stands: the row wins."""
+        offset, bookmark, session = table.lock(feed)
+        if session != self.session.id:
+            if feed.info.subscription_id in self._claimed:
+                self._expect_current(feed)
+            table.claim(feed)
+        self._claimed.add(feed.info.subscription_id)
+        if feed.place != offset:
+            feed.set_back(offset, bookmark)
+        return Place(feed, offset)
+
+    def _expect_current(self, feed: Feed) -> None:
+        """The row was ours and somebody else made it his. Only the broker knows who came later: it refuses the earlier one."""
+        info = feed.info
+        self.session.ask(Ack(self.session.id, info.subscription_id, info.topic_id, feed.done, DATABASE, True))
+
+
+class DatabaseTransaction:
+    """What `client.transaction(connection)` returns. Leaving it without an exception commits; with one, it rolls back."""
+
+    def __init__(self, effects: Effects, database: Database, connection: object, name: str, *, durable: bool) -> None:
+        if not name.replace("_", "a").isalnum() or not name.isascii() or name[:1].isdigit():
+            raise InvalidName("table", name)
+        self._effects = effects
+        self._database = database
+        self._table = Table(database, name, effects.session)
+        self._how = connection, name, durable
+        self._places: dict[str, Place] = {}
+        self._is_open = False
+
+    def __enter__(self) -> Self:
+        connection, name, durable = self._how
+        self._effects.session.ensure()
+        self._effects.prepare(self._table, connection, name, durable=durable)
+        self._effects.open()
+        try:
+            self._begin()
+        except BaseException:
+            self._effects.close()
+            raise
+        self._is_open = True
+        return self
+
+    def get(self, topic: str, timeout: float | None = None) -> Message | None:
+        """Return the next message of a topic; its effects and its place are committed together. None if none came in time."""
+        found = self.get_many(topic, 1, timeout)
+        return found[0] if found else None
+
+    def get_many(self, topic: str, count: int = 1000, timeout: float | None = None) -> list[Message]:
+        """Return up to `count` messages as soon as there is one; [] if none came in time."""
+        if not self._is_open:
+            raise UsageError("this transaction is over: use it inside its with block")
+        if count < 1:
+            raise UsageError("get_many needs a count of at least 1")
+        place = self._wait(check_topic(topic), milliseconds(timeout))
+        found: list[Message] = []
+        while len(found) < min(count, GET_MANY_MAX) and place.feed.has_message():
+            found.append(place.feed.take())
+        if found:
+            self._move(place)
+        return found
+
+    def put(self, *_: object, **__: object) -> None:
+        """Refused: a put cannot be committed by the database."""
+        raise UsageError(NO_PUTS)
+
+    def _wait(self, topic: str, timeout_ms: int | None) -> Place:
+        """Have a message and the row locked. Waiting is done without the lock where the database lets go of it."""
+        clock = self._effects.session.clock
+        due_ms = None if timeout_ms is None else clock.now().ticks_ms + timeout_ms
+        while True:
+            place = self._places.get(topic) or self._lock(topic)
+            left_ms = None if due_ms is None else max(0, due_ms - clock.now().ticks_ms)
+            if place.feed.has_message():
+                return place
+            if not self._wait_freely(topic, place, left_ms):
+                return place
+
+    def _wait_freely(self, topic: str, place: Place, timeout_ms: int | None) -> bool:
+        """Wait for a message, without the transaction if nothing was done in it yet; False if none came in time."""
+        if not (self._are_untouched() and self._database.let_go()):
+            return place.feed.wait(timeout_ms)
+        self._places.clear()
+        try:
+            is_there = place.feed.wait(timeout_ms)
+        except Gap:
+            self._begin()
+            self._table.lock(place.feed)
+            self._table.claim(place.feed)
+            self._places[topic] = place  # Told now: an application that goes on inside the block moves behind it.
+            raise
+        except BaseException:
+            self._begin()
+            raise
+        self._begin()
+        return is_there
+
+    def _are_untouched(self) -> bool:
+        return all(place.now == place.begin == place.feed.place for place in self._places.values())
+
+    def _begin(self) -> None:
+        try:
+            self._database.begin()
+        except DatabaseBusy as problem:
+            raise self._busy(problem) from problem
+
+    def _lock(self, topic: str) -> Place:
+        try:
+            place = self._effects.lock(self._table, self._effects.feed(topic))
+        except DatabaseBusy as problem:
+            raise self._busy(problem) from problem
+        self._places[topic] = place
+        return place
+
+    def _busy(self, problem: DatabaseBusy) -> DatabaseBusy:
+        """The same problem, with who holds it. Reading is possible while somebody else writes."""
+        self._database.rollback()
+        holders = self._table.holders()
+        self._database.rollback()
+        return DatabaseBusy(problem.reason, holders)
+
+    def _move(self, place: Place) -> None:
+        reach("client.before_row")
+        self._table.move(place.feed, place.now)
+        place.now = place.feed.place
+        reach("client.after_row")
+
+    # --- leaving ---------------------------------------------------------------------------------------
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._is_open = False
+        self._effects.close()
+        if kind is not None:
+            self._database.rollback()
+            return
+        if not self._database.is_in_transaction():
+            raise EndedEarly()
+        for place in self._places.values():
+            if place.feed.place > place.now:
+                self._move(place)  # A gap that the application was told and went on from.
+        if not self._database.release():
+            self._database.rollback()
+            raise EndedEarly()
+        self._commit()
+
+    def _commit(self) -> None:
+        reach("client.before_database_commit")
+        try:
+            self._database.commit()
+        except Exception as problem:
+            self._find_out(problem)
+        reach("client.after_database_commit")
+        for place in self._places.values():
+            place.feed.done = max(place.feed.done, place.begin)  # One transaction late: a database may lose its last commit.
+
+    def _find_out(self, problem: Exception) -> None:
+        """The commit failed or was not answered: read the rows back on another connection; raise if it did not happen."""
+        moved = [place for place in self._places.values() if place.now != place.begin]
+        if not moved:
+            raise problem
+        try:
+            other = self._database.reopened()
+        except Exception as trouble:
+            raise Uncertain(f"{problem}; and the database cannot be asked: {trouble}") from problem
+        try:
+            rows = [self._table.elsewhere(other).offset(place.feed) for place in moved]
+        finally:
+            other.close()
+        if rows != [place.now for place in moved]:
+            self._database.rollback()
+            raise problem
