@@ -93,6 +93,12 @@ INDEX_CACHE_BYTES: Final = 16 * MIB  # Indexes of sealed segments held in memory
 OUTBOX_SEGMENT_BYTES: Final = 4 * MIB  # measured: bench put --size 1024; 1 MiB cost a file per block.
 OUTBOX_BYTES_MAX: Final = 1024 * MIB  # An outbox refuses more than this. guess.
 
+# --- staging -------------------------------------------------------------------------------------
+STAGE_LEASE_MS: Final = 24 * 3600 * 1000  # A staged part nobody commits goes after this time without a word of its query. rule.
+STAGED_PARTS_MAX: Final = 100_000  # Parts of one commit, and parts waiting at a broker. guess: tasks × topics of a batch.
+QUERIES_MAX: Final = 100_000  # Queries whose last batch a broker remembers. guess: 20 MB of state.
+STAGED_PART_BYTES: Final = 64  # What one part costs at most in the record of its commit. measured: 37.
+
 # --- sessions and time ---------------------------------------------------------------------------
 EPHEMERAL_LEASE_MS: Final = 24 * 3600 * 1000  # rule.
 CLOCK_JUMP_US_MAX: Final = 3600 * 1_000_000  # A larger jump of the wall clock trims nothing. rule.

@@ -54,6 +54,19 @@ SAMPLES: dict[str, Record] = {
         "billing", A, 42, 0xDEADBEEF, (records.CursorChange(5, 119, 121), records.CursorChange(6, 0, 1))
     ),
     "Trimmed": records.Trimmed(3, 100),
+    "Staged": records.Staged(9, 1_700_000_000_000_000, A, 3, "query-1", 12, 77, 20, 2, checksum(BLOCK), len(BLOCK), BLOCK),
+    "StagedCommitted": records.StagedCommitted(
+        10,
+        1_700_000_000_000_000,
+        C,
+        "query-1",
+        12,
+        False,
+        41,
+        (records.CommittedPart(A, 3, 120), records.CommittedPart(B, 3, 142)),
+        (records.CommittedTopic(3, 120, 44, 4_096),),
+    ),
+    "StagedReleased": records.StagedReleased("query-1", (A, B), True),
 }
 
 

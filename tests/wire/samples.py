@@ -26,6 +26,11 @@ SAMPLES: dict[str, p.Packet] = {
         A, 42, (p.TransactAck(5, 3, 119, 121), p.TransactAck(6, 4, 0, 1)), (p.TransactPut(("orders", "invoices"), 10, 800, True),)
     ),
     "Transact in short": p.Transact(A, 42, (p.TransactAck(5, 3, 119, 121),)),
+    "Stage": p.Stage("4c6ff1a2-query", 12, A, 3, 10_000),
+    "CommitStaged": p.CommitStaged("4c6ff1a2-query", 12, 2, True),
+    "CommitStaged in short": p.CommitStaged("4c6ff1a2-query", 0, 0),
+    "StageDone": p.StageDone(A, 3, False),
+    "CommitStagedDone": p.CommitStagedDone("4c6ff1a2-query", 12, True, (p.CommittedRange(3, 120, 20_000),)),
     "Subscribe": p.Subscribe(A, 2, "orders", "time", 1_700_000_000_000_000, "broker"),
     "Subscribe in short": p.Subscribe(A, 1, "orders"),
     "Unsubscribe": p.Unsubscribe(A, 3, "orders", 5),

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oncemq.core.packets import CODE_OF, PACKETS, Packet, Put, Transact
+from oncemq.core.packets import CODE_OF, PACKETS, CommitStaged, Packet, Put, Stage, Transact
 from oncemq.wire.codec import REQUEST_MAX, decode, decode_from_client, encode, request_of
 from tests.wire.samples import SAMPLES, drawn
 
@@ -19,7 +19,7 @@ GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "packets.json"
 REGENERATE = "ONCEMQ_REGENERATE_GOLDEN"
 """Set this variable to write the file anew; only commit the change if the protocol was meant to change."""
 REQUEST = 0x01020304
-RESERVED = {19, 21, 22}
+RESERVED = {19}
 TO_BROKER = {"Hello", "Goodbye", "Put", "Get", "Read", "Ack", "Stats", "Shutdown", "Heartbeat"}
 ANY_PACKET = st.sampled_from(list(PACKETS.values())).flatmap(drawn)
 
@@ -68,6 +68,6 @@ def test_any_packet_comes_back_as_it_was(packet: Packet, request_number: int) ->
 @given(ANY_PACKET.filter(lambda packet: CODE_OF[type(packet)] < 64), st.binary(max_size=50))
 def test_what_a_client_may_send_is_read_with_its_block(packet: Packet, block: bytes) -> None:
     """Only Put has a second frame, and a Transact that puts."""
-    has_block = isinstance(packet, Put) or (isinstance(packet, Transact) and bool(packet.puts))
+    has_block = isinstance(packet, Put | Stage | CommitStaged) or (isinstance(packet, Transact) and bool(packet.puts))
     frames = [encode(1, packet), block] if has_block else [encode(1, packet)]
     assert decode_from_client(frames) == (1, packet, block if has_block else b"")

@@ -28,6 +28,7 @@ from oncemq.core.parking import Parking
 from oncemq.core.puts import Offer, decide_put
 from oncemq.core.retention import Store, Timeline, new_low
 from oncemq.core.sessions import decide_goodbye, decide_hello
+from oncemq.core.staging import Leases, StageOffer, decide_commit, decide_stage
 from oncemq.core.state import BrokerState
 from oncemq.core.streams import ClientState
 from oncemq.core.transactions import TransactOffer, decide_transact
@@ -64,6 +65,7 @@ class BrokerMachine:
         self._wake_all = False
         self._tidy_due_ms = 0
         self._timeline = Timeline()
+        self._leases = Leases()
 
     # --- the four calls of a drain -------------------------------------------------------------------
 
@@ -82,6 +84,8 @@ class BrokerMachine:
         for client in self.state.clients.values():
             if client.ephemeral and now.ticks_ms - client.seen_ms > EPHEMERAL_LEASE_MS:
                 return Effects(tuple(forget_records(self.state, client)))  # One at a time: records depend on state.
+        if released := self._leases.expired(self.state, now):
+            return Effects(tuple(released))
         for topic in self.state.topics.values():
             low = new_low(topic, self._store, wall_us=self._timeline.trusted_us(now))
             if low > topic.low:
@@ -110,6 +114,11 @@ class BrokerMachine:
                 return self._of_session(now, session, to, packet, block)
             case p.Hello():
                 return self._count(self._on_hello(to, packet, now))
+            case p.Stage():
+                return self._on_stage(to, packet, block, now)
+            case p.CommitStaged(query=query):
+                self._leases.renew(query, now)
+                return self._count(decide_commit(self.state, to, packet, block, now))
             case p.Read():
                 return self._count(decide_read(self.state, to, packet))
             case _:
@@ -131,6 +140,10 @@ class BrokerMachine:
                 self.channels.on_stored(placement.topic_id)
                 if self._parking.waits_for(placement.topic_id):
                     self._touched[placement.topic_id] = None
+        elif isinstance(record, records.StagedCommitted):
+            for entry in record.topics:
+                self.channels.on_stored(entry.topic_id)
+                self._touched[entry.topic_id] = None
         elif isinstance(record, records.Trimmed):
             self._touched[record.topic_id] = None
         elif isinstance(record, _WAKES_ALL):
@@ -155,8 +168,8 @@ class BrokerMachine:
         return CONTROL_ROOM_BYTES + 64 * facts
 
     def lows(self) -> dict[int, int]:
-        """The low offset of every living topic."""
-        return {topic_id: topic.low for topic_id, topic in self.state.topics.items()}
+        """The low offset of every living topic, and the lowest row needed of whatever is staged or spliced."""
+        return {topic_id: topic.low for topic_id, topic in self.state.topics.items()} | self.state.storage_lows()
 
     def _on_hello(self, to: Sender, packet: p.Hello, now: Instant) -> Effects:
         """Open a session. Cursors still on their way are written first: a Welcome must not tell older ones."""
@@ -198,6 +211,13 @@ class BrokerMachine:
         effects = decide_transact(self.state, TransactOffer(client, to, packet, body, now, self.room_bytes, self._cursors))
         if effects.records:
             self.room_bytes -= len(body)
+        return self._count(effects)
+
+    def _on_stage(self, to: Sender, packet: p.Stage, block: bytes | memoryview, now: Instant) -> Effects:
+        self._leases.renew(packet.query, now)
+        effects = decide_stage(self.state, StageOffer(to, packet, block, now, self.room_bytes))
+        if effects.records:
+            self.room_bytes -= len(block)
         return self._count(effects)
 
     def _on_get(self, client: ClientState, to: Sender, packet: p.Get, now: Instant) -> Effects:
@@ -287,6 +307,8 @@ class BrokerMachine:
             "clients": len(self.state.clients),
             "parked_gets": len(self._parking),
             "channels_followed": len(self.channels),
+            "staged_parts": len(self.state.parts),
+            "staged_bytes": sum(part.size_bytes for part in self.state.parts.values()),
             "append_number": self.state.next_append_number - 1,
         }
 
@@ -308,7 +330,7 @@ class BrokerMachine:
             if isinstance(found, No):
                 return [Send(entry.to, refusal(found.code, expected=found.expected))]
         delivery = deliver(self.state, entry.to, entry.packet)
-        if delivery.ranges or any(part.offset < part.low for part in delivery.parts):
+        if delivery.ranges or delivery.splice is not None or any(part.offset < part.low for part in delivery.parts):
             return [delivery]
         self._parking.add(entry)
         return []

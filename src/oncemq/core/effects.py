@@ -12,6 +12,7 @@ from __future__ import annotations
 import msgspec
 
 from oncemq.core.packets import Packet, Part, Refused
+from oncemq.core.parts import Splice
 from oncemq.core.records import Record
 from oncemq.model.refusals import TEXTS, Code
 
@@ -31,13 +32,21 @@ class Send(msgspec.Struct, frozen=True, gc=False):
 
 
 class Deliver(msgspec.Struct, frozen=True, gc=False):
-    """Read these ranges (topic id, first, end) from the journal once synced, and say them as Blocks."""
+    """Read these ranges (topic id, first, end) from the journal once synced, and say them as Blocks.
+
+    Where a splice comes next in one of the topics, only blocks with append numbers below `horizon` are said; if there are none,
+    rows `spliced` (first, end) of that splice are.
+    """
 
     to: Sender
     parts: tuple[Part, ...]
     ranges: tuple[tuple[int, int, int], ...]
     bytes_max: int
     through: int
+    horizon: int = 0
+    splice: Splice | None = None
+    spliced: tuple[int, int] = (0, 0)
+    spliced_topic_id: int = 0
 
 
 class Publish(msgspec.Struct, frozen=True, gc=False):

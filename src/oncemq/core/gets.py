@@ -85,19 +85,33 @@ def decide_get(state: BrokerState, client: ClientState, to: Sender, packet: Get)
 
 def deliver(state: BrokerState, to: Sender, packet: Get) -> Deliver:
     """What there is for a Get right now."""
-    parts, ranges = [], []
+    parts, wanted = [], []
     for want in packet.wants:
         topic = state.topics[want.topic_id]
         parts.append(Part(topic.topic_id, want.offset, topic.low, topic.end))
-        first = max(want.offset, topic.low)
-        if first < topic.end and want.offset >= topic.low:
-            ranges.append((topic.topic_id, first, topic.end))
-    return Deliver(to, tuple(parts), tuple(ranges), packet.bytes_max, state.next_append_number - 1)
+        if topic.low <= want.offset < topic.end:
+            wanted.append((topic, want.offset, topic.end))
+    return _delivery(to, parts, wanted, packet.bytes_max, state.next_append_number - 1)
+
+
+def _delivery(to: Sender, parts: list[Part], wanted: list[tuple[Topic, int, int]], bytes_max: int, through: int) -> Deliver:
+    """Answer in append order over all topics: a topic's own messages up to the first splice of any, or else that splice."""
+    pieces = [(topic.topic_id, topic.piece(first, end)) for topic, first, end in wanted]
+    ranges = tuple((topic_id, piece.first, piece.end) for topic_id, piece in pieces if piece.splice is None)
+    ahead = [(topic_id, piece, splice) for topic_id, piece in pieces if (splice := piece.splice or piece.next_splice)]
+    if not ahead:
+        return Deliver(to, tuple(parts), ranges, bytes_max, through)
+    topic_id, piece, first = min(ahead, key=lambda entry: entry[2].append_number)
+    horizon = first.append_number
+    if piece.splice is None:
+        return Deliver(to, tuple(parts), ranges, bytes_max, 0, horizon)
+    rows = (piece.first - piece.splice.first, piece.end - piece.splice.first)
+    return Deliver(to, tuple(parts), ranges, bytes_max, 0, horizon, piece.splice, rows, topic_id)
 
 
 def _has_news(delivery: Deliver) -> bool:
     """Messages, or the news that some are gone."""
-    return bool(delivery.ranges) or any(part.offset < part.low for part in delivery.parts)
+    return bool(delivery.ranges) or delivery.splice is not None or any(part.offset < part.low for part in delivery.parts)
 
 
 def decide_read(state: BrokerState, to: Sender, packet: Read) -> Effects:
@@ -109,8 +123,8 @@ def decide_read(state: BrokerState, to: Sender, packet: Read) -> Effects:
         return refuse(to, Code.BEYOND_END, expected=topic.end)
     part = Part(topic.topic_id, packet.offset, topic.low, topic.end)
     end = min(packet.end, topic.end)
-    ranges = ((topic.topic_id, packet.offset, end),) if topic.low <= packet.offset < end else ()
-    return Effects((), (Deliver(to, (part,), ranges, packet.bytes_max, state.next_append_number - 1),))
+    wanted = [(topic, packet.offset, end)] if topic.low <= packet.offset < end else []
+    return Effects((), (_delivery(to, [part], wanted, packet.bytes_max, state.next_append_number - 1),))
 
 
 def _topic_to_read(state: BrokerState, packet: Read) -> Topic | None:

@@ -4,7 +4,7 @@
 May not: touch bytes (wire/codec.py does) or change meaning once released (tests/golden holds the bytes of each).
 The idea: a closed set. Packets to the broker have codes below 64, packets from it 64 and above.
 A packet names what it is about by ids that are never reused, so that a late copy can hit nobody but its addressee.
-Codes 19, 21 and 22 are reserved: Seek, Stage, CommitStaged.
+Code 19 is reserved: Seek.
 Next: core/broker.py, one handler per packet.
 """
 
@@ -14,11 +14,10 @@ from typing import Annotated
 
 import msgspec
 
+from oncemq.core.shapes import NOBODY, Count, Id16, Natural, Packet, Positive, Short, SizeBytes, Text, WaitMs
+from oncemq.core.stage_packets import CommitStaged, CommitStagedDone, CommittedRange, PartClaim, Stage, StageDone
 from oncemq.limits import (
-    GET_BYTES_MAX,
-    GET_WAIT_MS_MAX,
     GET_WANTS_MAX,
-    HEADER_BYTES_MAX,
     KNOWN_SESSIONS_MAX,
     PAST_SESSIONS_MAX,
     PENDING_STREAMS_MAX,
@@ -27,22 +26,8 @@ from oncemq.limits import (
     TRANSACT_PUTS_MAX,
 )
 
-NOBODY = b"\0" * 16
-"""An id that stands for "none"."""
-
-Id16 = Annotated[bytes, msgspec.Meta(min_length=16, max_length=16)]
-Natural = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
-Positive = Annotated[int, msgspec.Meta(ge=1, le=2**63 - 1)]
-Count = Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
-Text = Annotated[str, msgspec.Meta(max_length=HEADER_BYTES_MAX)]
-Short = Annotated[str, msgspec.Meta(max_length=64)]
-WaitMs = Annotated[int, msgspec.Meta(ge=0, le=GET_WAIT_MS_MAX)]
-SizeBytes = Annotated[int, msgspec.Meta(ge=1, le=GET_BYTES_MAX)]
-
-
-class Packet(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Base of all packets: nothing but the shape."""
-
+__all__ = ["NOBODY", "CommitStaged", "CommitStagedDone", "CommittedRange", "Packet", "PartClaim", "Stage", "StageDone"]
+"""What others define and this room knows as packets too; everything below is as public."""
 
 # --- sessions ---------------------------------------------------------------------------------------
 
@@ -449,6 +434,8 @@ PACKETS: dict[int, type[Packet]] = {
     17: Shutdown,
     18: Heartbeat,
     20: Transact,
+    21: Stage,
+    22: CommitStaged,
     64: Welcome,
     65: GoodbyeDone,
     66: PutDone,
@@ -465,9 +452,11 @@ PACKETS: dict[int, type[Packet]] = {
     77: HeartbeatDone,
     78: Live,
     80: TransactDone,
+    81: StageDone,
+    82: CommitStagedDone,
     127: Refused,
 }
-"""Type codes on the wire. 19 Seek, 20 Transact, 21 Stage and 22 CommitStaged are reserved."""
+"""Type codes on the wire. 19 Seek is reserved."""
 
 CODE_OF: dict[type[Packet], int] = {kind: code for code, kind in PACKETS.items()}
 

@@ -4,7 +4,7 @@
 May not: change meaning once released: docs/journal-format.md and tests/golden hold the bytes of each.
 The idea: records are past facts with explicit ids; whoever applies them needs no clock, no dice and no luck.
 `Stored` is the busy one and has a binary header of its own (journal/codec.py); all others are small msgpack arrays.
-Codes 15 to 17 are reserved: Staged, StagedCommitted, Moved.
+Code 17 is reserved: Moved.
 Next: core/broker.py, which decides them and applies them.
 """
 
@@ -157,6 +157,66 @@ class Transacted(msgspec.Struct, frozen=True, array_like=True):
     moves: tuple[CursorChange, ...]
 
 
+class Staged(msgspec.Struct, frozen=True, array_like=True):
+    """A chunk of a part was kept: rows [first_row, first_row + count) of the storage id. Nobody can read it yet."""
+
+    append_number: int
+    append_time_us: int
+    part: bytes
+    chunk: int
+    query: str
+    batch: int
+    storage_id: int
+    first_row: int
+    count: int
+    block_crc: int
+    block_bytes: int
+    block: bytes | bytearray | memoryview = b""
+
+
+class CommittedPart(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A part that became messages from `first_offset` on."""
+
+    part: bytes
+    topic_id: int
+    first_offset: int
+
+
+class CommittedTopic(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What one topic got by a commit."""
+
+    topic_id: int
+    first_offset: int
+    rows: int
+    size_bytes: int
+
+
+class StagedCommitted(msgspec.Struct, frozen=True, array_like=True):
+    """A batch of a query was committed: its parts are messages now, without being written again.
+
+    Append numbers: one per chunk, from `append_number` on, part by part. Put numbers: one per row, from `first_number` on.
+    Every other part of this batch and of earlier ones is released.
+    """
+
+    append_number: int
+    append_time_us: int
+    start_id: bytes
+    query: str
+    batch: int
+    is_once: bool
+    first_number: int
+    parts: tuple[CommittedPart, ...]
+    topics: tuple[CommittedTopic, ...]
+
+
+class StagedReleased(msgspec.Struct, frozen=True, array_like=True):
+    """Parts whose lease ended are gone; `is_forgotten`: and the query with them."""
+
+    query: str
+    parts: tuple[bytes, ...]
+    is_forgotten: bool
+
+
 class CursorMoved(msgspec.Struct, frozen=True, array_like=True):
     subscription_id: int
     cursor: int
@@ -184,6 +244,9 @@ Record = (
     | PutRefused
     | CursorMoved
     | Transacted
+    | Staged
+    | StagedCommitted
+    | StagedReleased
     | Trimmed
 )
 
@@ -202,6 +265,9 @@ CODES: dict[int, type[Record]] = {
     12: PutRefused,
     13: CursorMoved,
     14: Transacted,
+    15: Staged,
+    16: StagedCommitted,
     18: Trimmed,
+    19: StagedReleased,
 }
-"""Type codes on disk. 15 Staged, 16 StagedCommitted and 17 Moved are reserved."""
+"""Type codes on disk. 17 Moved is reserved."""

@@ -12,9 +12,23 @@ import hashlib
 from typing import assert_never
 
 import msgspec
+from crc32c import crc32c
 
 from oncemq.core import records
-from oncemq.core.packets import NOBODY
+from oncemq.core.packets import NOBODY, CommittedRange
+from oncemq.core.parts import (
+    Part,
+    PartDump,
+    Query,
+    QueryDump,
+    Splice,
+    dump_part,
+    dump_query,
+    publisher_of,
+    restore_part,
+    restore_query,
+    stream_of,
+)
 from oncemq.core.streams import ClientDump, ClientState, Kept, Stream, dump_client, restore_client
 from oncemq.core.topics import Subscription, Topic, TopicDump, dump_topic, restore_topic
 from oncemq.errors import invariant
@@ -36,6 +50,8 @@ class Dump(msgspec.Struct, frozen=True, array_like=True):
     ids_given: int
     topics: tuple[TopicDump, ...]
     clients: tuple[ClientDump, ...]
+    parts: tuple[PartDump, ...] = ()
+    queries: tuple[QueryDump, ...] = ()
 
 
 class BrokerState:
@@ -52,6 +68,9 @@ class BrokerState:
         self.clients: dict[str, ClientState] = {}
         self.sessions: dict[bytes, ClientState] = {}
         """Current sessions only: every state-changing packet is checked against this by equality."""
+        self.parts: dict[bytes, Part] = {}
+        """Staged and not committed."""
+        self.queries: dict[str, Query] = {}
 
     # --- questions ---------------------------------------------------------------------------------
 
@@ -91,7 +110,16 @@ class BrokerState:
                 if subscription_id in self.subscriptions:
                     self.subscriptions[subscription_id].cursor = cursor
             case records.Trimmed(topic_id, low):
-                self.topics[topic_id].low = low
+                self.topics[topic_id].trim(low)
+            case records.Staged():
+                self._staged(record)
+            case records.StagedCommitted():
+                self._staged_committed(record)
+            case records.StagedReleased(query, parts, is_forgotten):
+                for part in parts:
+                    del self.parts[part]
+                if is_forgotten:
+                    del self.queries[query]
             case records.PutRefused():
                 outcome = Kept(record.first_number, record.numbers, record.block_crc, record.code, ())
                 self.clients[record.client].streams[record.stream].settle(outcome)
@@ -124,9 +152,7 @@ class BrokerState:
                 assert_never(record)
 
     def _stored(self, record: records.Stored) -> None:
-        invariant(record.append_number == self.next_append_number, "append numbers have no gaps", got=record.append_number)
-        self.next_append_number = record.append_number + 1
-        self.append_time_us = record.append_time_us
+        self._appended(record.append_number, 1, record.append_time_us)
         for placement in record.placements:
             if placement.first_offset != records.NOT_STORED:
                 topic = self.topics[placement.topic_id]
@@ -135,6 +161,46 @@ class BrokerState:
         numbers = record.count * len(record.placements)
         outcome = Kept(record.first_number, numbers, record.block_crc, "", record.placements)
         self.clients[record.publisher].streams[record.stream].settle(outcome)
+
+    def _staged(self, record: records.Staged) -> None:
+        self._appended(record.append_number, 1, record.append_time_us)
+        part = self.parts.get(record.part)
+        if part is None:
+            part = self.parts[record.part] = Part(record.storage_id, record.query, record.batch)
+            self.ids_given += 1
+        invariant(record.chunk == part.chunks + 1, "chunks of a part have no gaps", part=record.part.hex())
+        part.chunks, part.rows = record.chunk, part.rows + record.count
+        part.size_bytes += record.block_bytes
+        part.crc, part.last_crc = crc32c(record.block_crc.to_bytes(4, "little"), part.crc), record.block_crc
+
+    def _staged_committed(self, record: records.StagedCommitted) -> None:
+        """Splice the parts into their topics, and release what the batch and those before it left behind."""
+        stream, publisher, number = stream_of(record.query), publisher_of(record.query), record.first_number
+        append_number = record.append_number
+        for entry in record.parts:
+            part, topic = self.parts.pop(entry.part), self.topics[entry.topic_id]
+            invariant(entry.first_offset == topic.end, "offsets have no gaps", topic=topic.name)
+            topic.end += part.rows
+            place = (entry.first_offset, topic.end, part.storage_id, append_number, record.append_time_us, record.start_id)
+            topic.splices.append(Splice(*place, stream, number, publisher))
+            append_number, number = append_number + part.chunks, number + part.rows
+        self._appended(record.append_number, append_number - record.append_number, record.append_time_us)
+        self.parts = {name: part for name, part in self.parts.items() if part.query != record.query or part.batch > record.batch}
+        ranges = tuple(CommittedRange(each.topic_id, each.first_offset, each.rows) for each in record.topics)
+        self.queries[record.query] = Query(record.batch, number, record.is_once, ranges)
+
+    def _appended(self, append_number: int, count: int, time_us: int) -> None:
+        invariant(append_number == self.next_append_number, "append numbers have no gaps", got=append_number)
+        self.next_append_number = append_number + count
+        self.append_time_us = time_us
+
+    def storage_lows(self) -> dict[int, int]:
+        """The lowest row that is still needed of every storage id: of parts all, of splices what their topic has not trimmed."""
+        lows = {part.storage_id: 0 for part in self.parts.values()}
+        for topic in self.topics.values():
+            for splice in topic.splices:
+                lows[splice.storage_id] = max(0, topic.low - splice.first)
+        return lows
 
     def _session_opened(self, record: records.SessionOpened) -> None:
         client = self.clients.get(record.client)
@@ -197,6 +263,8 @@ class BrokerState:
             self.ids_given,
             tuple(map(dump_topic, self.topics.values())),
             tuple(map(dump_client, self.clients.values())),
+            tuple(dump_part(name, part) for name, part in self.parts.items()),
+            tuple(dump_query(name, query) for name, query in self.queries.items()),
         )
         return msgspec.msgpack.encode(state)
 
@@ -209,6 +277,8 @@ class BrokerState:
         self.starts = list(dump.starts)
         self.next_append_number = dump.next_append_number
         self.append_time_us, self.ids_given = dump.append_time_us, dump.ids_given
+        self.parts = {entry.part: restore_part(entry) for entry in dump.parts}
+        self.queries = {entry.query: restore_query(entry) for entry in dump.queries}
         for client in map(restore_client, dump.clients):
             self.clients[client.name] = client
             self.sessions[client.session] = client

@@ -11,6 +11,7 @@ from __future__ import annotations
 import msgspec
 
 from oncemq.core.packets import SubscriptionInfo, TopicInfo
+from oncemq.core.parts import Piece, Splice, piece_at
 from oncemq.model.retention import Retention, read_retention
 
 UNDECIDED, LOCAL, BROKER, DATABASE = "", "local", "broker", "database"
@@ -31,7 +32,19 @@ class Subscription:
 
 
 class Topic:
-    __slots__ = ("end", "explicit", "limit", "low", "name", "retain", "retention", "subscriptions", "topic_id", "upper")
+    __slots__ = (
+        "end",
+        "explicit",
+        "limit",
+        "low",
+        "name",
+        "retain",
+        "retention",
+        "splices",
+        "subscriptions",
+        "topic_id",
+        "upper",
+    )
 
     def __init__(self, topic_id: int, name: str, *, explicit: bool, retain: str, limit: str) -> None:
         self.topic_id = topic_id
@@ -44,6 +57,17 @@ class Topic:
         self.low = 0
         self.end = 0
         self.subscriptions: dict[int, Subscription] = {}
+        self.splices: list[Splice] = []
+        """Which offsets are rows of committed parts, in order."""
+
+    def piece(self, offset: int, end: int) -> Piece:
+        """The run of messages from `offset` on that is read in one way."""
+        return piece_at(self.splices, offset, end)
+
+    def trim(self, low: int) -> None:
+        self.low = low
+        while self.splices and self.splices[0].end <= low:
+            del self.splices[0]
 
     @property
     def has_interest(self) -> bool:
@@ -95,6 +119,7 @@ class TopicDump(msgspec.Struct, frozen=True, array_like=True):
     low: int
     end: int
     subscriptions: tuple[SubscriptionDump, ...]
+    splices: tuple[Splice, ...] = ()
 
 
 def dump_topic(topic: Topic) -> TopicDump:
@@ -102,12 +127,23 @@ def dump_topic(topic: Topic) -> TopicDump:
         SubscriptionDump(entry.subscription_id, entry.client, entry.authority, entry.start, entry.cursor)
         for entry in topic.subscriptions.values()
     )
-    return TopicDump(topic.topic_id, topic.name, topic.explicit, topic.retain, topic.limit, topic.low, topic.end, subscriptions)
+    return TopicDump(
+        topic.topic_id,
+        topic.name,
+        topic.explicit,
+        topic.retain,
+        topic.limit,
+        topic.low,
+        topic.end,
+        subscriptions,
+        tuple(topic.splices),
+    )
 
 
 def restore_topic(dump: TopicDump) -> Topic:
     topic = Topic(dump.topic_id, dump.name, explicit=dump.explicit, retain=dump.retain, limit=dump.limit)
     topic.low, topic.end = dump.low, dump.end
+    topic.splices = list(dump.splices)
     for entry in dump.subscriptions:
         subscription = Subscription(entry.subscription_id, dump.topic_id, entry.client, entry.authority, entry.start)
         subscription.cursor = entry.cursor

@@ -23,9 +23,10 @@ from oncemq.core.state import BrokerState
 from oncemq.crashpoints import reach
 from oncemq.engine.live import publish
 from oncemq.errors import DiskFull, MalformedPacket
+from oncemq.journal.codec import append_number_of, spliced_delivery
 from oncemq.journal.journal import Journal, JournalSettings
 from oncemq.journal.reading import DamagedRead
-from oncemq.limits import DRAIN_BYTES_MAX, DRAIN_PACKETS_MAX, RECORD_ROOM_BYTES
+from oncemq.limits import DRAIN_BYTES_MAX, DRAIN_PACKETS_MAX, RECORD_ROOM_BYTES, STAGED_PART_BYTES
 from oncemq.model.names import EPHEMERAL_PREFIX
 from oncemq.model.refusals import Code
 from oncemq.ports import Clock, Disk, Entropy, Frames, Instant, Network
@@ -240,7 +241,7 @@ class BrokerLoop:
     def _deliver(self, delivery: Deliver) -> None:
         parts = delivery.parts
         try:
-            found = self.journal.read(delivery.ranges, delivery.bytes_max) if delivery.ranges else []
+            found = self._read(delivery)
         except DamagedRead as damage:
             log.error("cannot read messages %d to %d of topic %d", damage.first, damage.end - 1, damage.topic_id)
             self.machine.counters["damaged_reads"] += 1
@@ -252,6 +253,20 @@ class BrokerLoop:
         pushed = publish(self._network, self.journal, self.machine.state.start_id, entry)
         self.machine.counters["live_packets"] += pushed.packets
         self.machine.counters["live_blocks"] += pushed.blocks
+
+    def _read(self, delivery: Deliver) -> list[bytes]:
+        """Read what comes next in append order: blocks of the topics' own, or rows of a splice made to look like such."""
+        found = self.journal.read(delivery.ranges, delivery.bytes_max) if delivery.ranges else []
+        if delivery.horizon:
+            found = [block for block in found if append_number_of(block) < delivery.horizon]
+        splice, topic_id = delivery.splice, delivery.spliced_topic_id
+        if found or splice is None:
+            return found
+        try:
+            rows = self.journal.read([(splice.storage_id, *delivery.spliced)], delivery.bytes_max)
+        except DamagedRead as damage:
+            raise DamagedRead(topic_id, splice.first + damage.first, splice.first + damage.end, damage.reason) from damage
+        return [spliced_delivery(row, splice, topic_id) for row in rows]
 
     def _report(self) -> p.StatsDone:
         journal = self.journal.statistics()
@@ -274,6 +289,8 @@ def _weight(packet: Packet) -> int:
         case p.Transact():
             topics = sum(len(put.topics) for put in packet.puts)
             return RECORD_ROOM_BYTES * len(packet.puts) + 32 * topics + 128 * len(packet.acks)
+        case p.CommitStaged():
+            return STAGED_PART_BYTES * packet.parts
         case p.Hello():
             return 20 * (len(packet.pending) + len(packet.known))
         case p.Get():

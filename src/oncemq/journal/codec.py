@@ -6,7 +6,7 @@ The idea: every record is a frame, a header and perhaps a block, padded to a mul
 
     frame 16:  length u32 · type u8 · version u8 · reserved u16 · header length u32 · crc32c u32
     header:    msgpack, or for Stored a struct with placements, origin and publisher behind it
-    block:     only in Stored, the client's bytes verbatim, under their own checksum
+    block:     only in Stored and Staged, the client's bytes verbatim, under their own checksum
 
 The frame's checksum covers the frame and the header. So a broker hands a record out without reading its block,
 and a block is never copied to be written. docs/journal-format.md has the tables.
@@ -22,7 +22,8 @@ from typing import Any
 import msgspec
 from crc32c import crc32c
 
-from oncemq.core.records import CODES, NOT_STORED, Origin, Placement, Record, Stored
+from oncemq.core.parts import Splice
+from oncemq.core.records import CODES, NOT_STORED, Origin, Placement, Record, Staged, StagedCommitted, Stored
 from oncemq.errors import invariant
 from oncemq.model.block import checksum
 
@@ -32,6 +33,8 @@ VERSION = 1
 FRAME_BYTES = 16
 HAS_ORIGIN = 1
 STORED_CODE = next(code for code, kind in CODES.items() if kind is Stored)
+STAGED_CODE = next(code for code, kind in CODES.items() if kind is Staged)
+COMMITTED_CODE = next(code for code, kind in CODES.items() if kind is StagedCommitted)
 _LEAD = struct.Struct("<IBBHI")  # The frame without its checksum.
 _CRC = struct.Struct("<I")
 _FRAME = struct.Struct("<IBBHII")
@@ -46,8 +49,9 @@ _PADDING = (b"", b"\0" * 7, b"\0" * 6, b"\0" * 5, b"\0" * 4, b"\0" * 3, b"\0" * 
 
 _CODE_OF: dict[type, int] = {kind: code for code, kind in CODES.items()}
 _DECODERS: dict[int, msgspec.msgpack.Decoder[Any]] = {
-    code: msgspec.msgpack.Decoder(kind) for code, kind in CODES.items() if kind is not Stored
+    code: msgspec.msgpack.Decoder(kind) for code, kind in CODES.items() if kind not in {Stored, Staged}
 }
+_STAGED = msgspec.msgpack.Decoder(tuple[int, int, bytes, int, str, int, int, int, int, int, int])  # All fields but the block.
 _ENCODER = msgspec.msgpack.Encoder()
 
 
@@ -133,6 +137,8 @@ def encode(record: Record) -> list[Bytes]:
     """Return a record as parts: one, or for a stored block two, so that the block is never copied."""
     if type(record) is Stored:
         return _encode_stored(record)
+    if type(record) is Staged:
+        return seal_parts(STAGED_CODE, _staged_header(record), record.block)
     return seal_parts(_CODE_OF[type(record)], _ENCODER.encode(record))
 
 
@@ -141,7 +147,14 @@ def encoded_size(record: Record) -> int:
     if type(record) is Stored:
         block_bytes = record.block_bytes if _is_stored(record.placements) else 0
         return stored_size(block_bytes, len(record.placements), record.publisher, has_origin=record.origin is not None)
+    if type(record) is Staged:
+        return FRAME_BYTES + padded(len(_staged_header(record)) + record.block_bytes)
     return FRAME_BYTES + padded(len(_ENCODER.encode(record)))
+
+
+def _staged_header(record: Staged) -> bytes:
+    """All fields but the block."""
+    return _ENCODER.encode(msgspec.structs.astuple(record)[:-1])
 
 
 def stored_size(block_bytes: int, placements: int, publisher: str, *, has_origin: bool = False) -> int:
@@ -197,6 +210,8 @@ def decode(buffer: Bytes, position: int = 0, *, with_block: bool = False) -> tup
     frame = open_frame(buffer, position)
     if frame.code == STORED_CODE:
         return _decode_stored(buffer, frame, with_block=with_block), frame.next_position
+    if frame.code == STAGED_CODE:
+        return _decode_staged(buffer, frame, with_block=with_block), frame.next_position
     decoder = _DECODERS.get(frame.code)
     if decoder is None or frame.block_start != frame.block_end:
         raise BadRecord(f"record type {frame.code}")
@@ -207,10 +222,22 @@ def decode(buffer: Bytes, position: int = 0, *, with_block: bool = False) -> tup
     return record, frame.next_position
 
 
+def _decode_staged(buffer: Bytes, frame: Frame, *, with_block: bool) -> Staged:
+    view = memoryview(buffer)
+    try:
+        fields = _STAGED.decode(view[frame.header_start : frame.block_start])
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise BadRecord(f"Staged: {error}") from error
+    record = Staged(*fields, bytes(view[frame.block_start : frame.block_end]) if with_block else b"")
+    if record.block_bytes != frame.block_end - frame.block_start:
+        raise BadRecord("Staged has a block of another size")
+    return record
+
+
 def check_record(buffer: Bytes, position: int) -> tuple[Record, int]:
     """Like `decode`, and check the bytes of its block too."""
     record, next_position = decode(buffer, position)
-    if type(record) is Stored and record.block_bytes:
+    if isinstance(record, Stored | Staged) and record.block_bytes:
         start = position + FRAME_BYTES + _header_length(buffer, position)
         check_block_bytes(memoryview(buffer)[start : start + record.block_bytes], record.block_crc)
     return record, next_position
@@ -269,8 +296,10 @@ def delivery(record_bytes: bytes, topic_id: int) -> bytes:
     Otherwise the record is written again with that topic's placement only, and with its own put numbers: a put to
     several topics takes `count` numbers per topic, one topic after the other.
     """
-    if _placement_count(record_bytes) == 1:
-        return record_bytes
+    if record_bytes[4] == COMMITTED_CODE:
+        raise BadRecord("these rows are read through their splice")
+    if record_bytes[4] == STAGED_CODE or _placement_count(record_bytes) == 1:
+        return record_bytes  # Rows of a part are made into a delivery by whoever knows their splice.
     record, _ = decode(record_bytes, 0, with_block=True)
     if type(record) is not Stored:
         raise BadRecord("only stored blocks are delivered")
@@ -288,15 +317,56 @@ def _placement_count(record_bytes: Bytes) -> int:
 
 
 def placed_offset(buffer: Bytes, position: int, size_bytes: int, topic_id: int) -> tuple[int, int, int]:
-    """Return (first offset in that topic, count, append time) of a Stored; check frame and header, not the block."""
-    frame = open_frame(buffer, position)
-    if frame.code != STORED_CODE or frame.next_position - position != size_bytes:
+    """Return (first offset in that topic, count, append time) of what holds messages; check frame and header, not the block."""
+    record, next_position = decode(buffer, position)
+    if next_position - position != size_bytes:
         raise BadRecord("not the record that was expected")
-    record = _decode_stored(buffer, frame, with_block=False)
-    for placement in record.placements:
-        if placement.topic_id == topic_id:
-            return placement.first_offset, record.count, record.append_time_us
+    if isinstance(record, Stored | Staged | StagedCommitted):
+        for held, first, count, _ in held_in(record):
+            if held == topic_id:
+                return first, count, record.append_time_us
     raise BadRecord("the record is in another topic")
+
+
+def held_in(record: Record) -> list[tuple[int, int, int, int]]:
+    """Return (topic or storage id, first offset or row, count, bytes that lie elsewhere) of all that a record holds."""
+    match record:
+        case Stored():
+            return [(each.topic_id, each.first_offset, record.count, 0) for each in record.placements if each.first_offset >= 0]
+        case Staged():
+            return [(record.storage_id, record.first_row, record.count, 0)]
+        case StagedCommitted():
+            return [(each.topic_id, each.first_offset, each.rows, each.size_bytes) for each in record.topics]
+        case _:
+            return []
+
+
+def append_number_of(record_bytes: bytes) -> int:
+    """The append number of a delivery."""
+    found: int = struct.unpack_from("<Q", record_bytes, FRAME_BYTES)[0]
+    return found
+
+
+def spliced_delivery(record_bytes: bytes, splice: Splice, topic_id: int) -> bytes:
+    """Return rows of a committed part as the stored block that its commit made of them."""
+    record, _ = decode(record_bytes, 0, with_block=True)
+    if type(record) is not Staged:
+        raise BadRecord("only staged blocks are spliced")
+    made = Stored(
+        splice.append_number + record.chunk - 1,
+        splice.append_time_us,
+        splice.start_id,
+        splice.stream,
+        splice.first_number + record.first_row,
+        record.count,
+        record.block_crc,
+        record.block_bytes,
+        (Placement(topic_id, splice.first + record.first_row),),
+        splice.publisher,
+        None,
+        record.block,
+    )
+    return b"".join(encode(made))
 
 
 def is_delivery_of(record_bytes: bytes, topic_id: int, first_offset: int, count: int) -> bool:

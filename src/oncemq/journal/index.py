@@ -24,8 +24,9 @@ from collections.abc import Iterator
 import msgspec
 from crc32c import crc32c
 
-from oncemq.core.records import NOT_STORED, Stored
+from oncemq.core.records import Staged, StagedCommitted, Stored
 from oncemq.errors import invariant
+from oncemq.journal.codec import held_in
 from oncemq.journal.segment import FORMAT
 from oncemq.ports import File
 
@@ -35,6 +36,11 @@ ENTRY_BYTES = 16
 _MAGIC = b"ONCEMQIX"
 _HEAD = struct.Struct("<8sII16sQQIIII")
 _TOTALS = struct.Struct("<QqqQqQ")
+
+
+Held = Stored | Staged | StagedCommitted
+"""Records that an index knows."""
+HELD = (Stored, Staged, StagedCommitted)
 
 
 class BadIndex(Exception):
@@ -85,23 +91,24 @@ class SegmentIndex:
     def size_bytes(self) -> int:
         return sum(len(columns.firsts) for columns in self.columns.values()) * ENTRY_BYTES
 
-    def add(self, record: Stored, position: int, size_bytes: int) -> list[Totals]:
-        """Note where a stored block lies; return the totals of topics that were not in this segment before."""
+    def add(self, record: Held, position: int, size_bytes: int) -> list[Totals]:
+        """Note where a stored block lies, a staged one, or a commit; return the totals of topics that are new in this segment.
+
+        A commit has an entry in each of its topics, so that offsets have no gap; the rows themselves are found by their splice.
+        """
         fresh: list[Totals] = []
-        for placement in record.placements:
-            if placement.first_offset == NOT_STORED:
-                continue
-            totals = self.totals.get(placement.topic_id)
+        for topic_id, first, count, bytes_elsewhere in held_in(record):
+            totals = self.totals.get(topic_id)
             if totals is None:
-                totals = self._open(placement.topic_id, placement.first_offset)
+                totals = self._open(topic_id, first)
                 fresh.append(totals)
-            invariant(totals.end == placement.first_offset, "offsets of a topic have a gap", totals=totals, record=record)
-            columns = self.columns[placement.topic_id]
-            columns.firsts.append(placement.first_offset)
+            invariant(totals.end == first, "offsets of a topic have a gap", totals=totals, record=record)
+            columns = self.columns[topic_id]
+            columns.firsts.append(first)
             columns.positions.append(position)
             columns.sizes.append(size_bytes)
-            totals.end += record.count
-            totals.size_bytes += size_bytes
+            totals.end += count
+            totals.size_bytes += size_bytes + bytes_elsewhere
             totals.last_append_time_us = max(totals.last_append_time_us, record.append_time_us)
         return fresh
 

@@ -22,12 +22,12 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from typing import NoReturn
 
-from oncemq.core.records import Record, Stored
+from oncemq.core.records import Record
 from oncemq.crashpoints import reach
 from oncemq.errors import DiskFull, SyncFailed, invariant
 from oncemq.journal import reading
 from oncemq.journal.codec import encode
-from oncemq.journal.index import SegmentIndex, encode_index
+from oncemq.journal.index import HELD, Held, SegmentIndex, encode_index
 from oncemq.journal.recovery import Recovered, State, leftovers, read_identity, recover, write_identity
 from oncemq.journal.segment import (
     GROUP_BYTES,
@@ -182,7 +182,7 @@ class Journal:
             moved = position - group.position
             for record, at, size_bytes in group.items:
                 self._records += 1
-                if type(record) is Stored:
+                if isinstance(record, HELD):
                     self._shelf.note(record, at + moved, size_bytes)
             position += group.end - group.position
         self._rewritten = self._records
@@ -275,12 +275,12 @@ class Journal:
         if not records:
             return
         parts: list[Bytes] = [b""]
-        stored: list[tuple[Stored, int, int]] = []
+        stored: list[tuple[Held, int, int]] = []
         position = self._end + GROUP_BYTES
         for record in records:
             encoded = encode(record)
             size_bytes = sum(map(len, encoded))
-            if type(record) is Stored:
+            if isinstance(record, HELD):
                 stored.append((record, position, size_bytes))
             parts += encoded
             position += size_bytes

@@ -22,10 +22,10 @@ from typing import Protocol
 
 import msgspec
 
-from oncemq.core.records import Record, Stored
+from oncemq.core.records import Record
 from oncemq.errors import DirectoryTooNew, DirectoryUnusable, JournalDamaged, JournalIncomplete
 from oncemq.journal.codec import check_record
-from oncemq.journal.index import BadIndex, SegmentIndex, Totals, read_head
+from oncemq.journal.index import HELD, BadIndex, SegmentIndex, Totals, read_head
 from oncemq.journal.segment import (
     FORMAT,
     IDENTITY,
@@ -172,7 +172,7 @@ def _held(found: Recovered) -> Iterator[Totals]:
     tail = SegmentIndex(found.last_number + 1)
     for group in found.tail:
         for record, position, size_bytes in group.items:
-            if type(record) is Stored:
+            if isinstance(record, HELD):
                 tail.add(record, position, size_bytes)
     yield from tail.totals.values()
 
@@ -275,7 +275,7 @@ def _replay_sealed(disk: Disk, header: SegmentHeader, end: int, state: State) ->
 def _apply(item: tuple[Record, int, int], index: SegmentIndex, state: State) -> None:
     record, position, size_bytes = item
     index.records += 1
-    if type(record) is Stored:
+    if isinstance(record, HELD):
         index.add(record, position, size_bytes)
     state.apply(record)
 

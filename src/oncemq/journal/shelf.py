@@ -16,10 +16,10 @@ from collections.abc import Iterator
 
 import msgspec
 
-from oncemq.core.records import Record, Stored
+from oncemq.core.records import Record
 from oncemq.errors import InvariantViolated, JournalDamaged, invariant
 from oncemq.journal.codec import check_record
-from oncemq.journal.index import BadIndex, SegmentIndex, Totals, read_index
+from oncemq.journal.index import HELD, BadIndex, Held, SegmentIndex, Totals, read_index
 from oncemq.journal.segment import INDEXES, SEGMENTS, SegmentHeader, Walk, file_name, read_segment_header
 from oncemq.ports import Disk, File
 
@@ -81,7 +81,7 @@ class Shelf:
         self._remember(active.index)
         return active.index
 
-    def note(self, record: Stored, position: int, size_bytes: int) -> None:
+    def note(self, record: Held, position: int, size_bytes: int) -> None:
         """A stored block lies in the active segment."""
         for totals in self._opened().index.add(record, position, size_bytes):
             self._topics.setdefault(totals.topic_id, []).append(totals)
@@ -203,7 +203,7 @@ def build_index(file: File, number: int, end: int) -> SegmentIndex:
     index = SegmentIndex(number)
     for record, position, size_bytes in walk_sealed(file, header, end):
         index.records += 1
-        if type(record) is Stored:
+        if isinstance(record, HELD):
             index.add(record, position, size_bytes)
     index.end = end
     return index

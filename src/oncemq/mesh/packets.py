@@ -14,7 +14,7 @@ from typing import Annotated
 
 import msgspec
 
-from oncemq.core.packets import Count, Id16, Natural, Positive, Text
+from oncemq.core.shapes import Count, Id16, Natural, Positive, Text
 from oncemq.limits import (
     MESH_ADDRESS_BYTES_MAX,
     MESH_IDS_MAX,

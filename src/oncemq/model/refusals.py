@@ -43,6 +43,10 @@ class Code(StrEnum):
     CORRUPT_BLOCK = "corrupt_block"
     NO_SUBSCRIBERS = "no_subscribers"
     DISK_FULL = "disk_full"
+    # Staged parts.
+    NO_SUCH_PART = "no_such_part"
+    BATCH_WENT_BACK = "batch_went_back"
+    BATCH_MISSING = "batch_missing"
     # Gets and commands.
     WRONG_AUTHORITY = "wrong_authority"
     BEYOND_END = "beyond_end"
@@ -75,6 +79,9 @@ TEXTS: dict[Code, str] = {
     Code.CORRUPT_BLOCK: "the block's checksum or layout is wrong",
     Code.NO_SUBSCRIBERS: "nobody subscribes to that topic and nothing retains it",
     Code.DISK_FULL: "the broker's disk is full: puts are taken again when there is space",
+    Code.NO_SUCH_PART: "a staged part is gone, or is not the one that was staged: run the batch again",
+    Code.BATCH_WENT_BACK: "a later batch of this query is committed already: its checkpoint was set back, or used by two queries",
+    Code.BATCH_MISSING: "the batch before this one was never committed here: the broker was set back, or is another one",
     Code.WRONG_AUTHORITY: "this subscription is consumed in another way: one of get, receive or database, fixed by its first use",
     Code.BEYOND_END: "that offset lies beyond the end of the topic",
     Code.CURSOR_MOVED: "the subscription is not where this transaction began: its messages were finished by somebody else",

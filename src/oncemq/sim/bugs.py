@@ -4,7 +4,7 @@
 May not: touch the product but through a Patch, which takes everything back.
 The idea: each is a mistake somebody could make, most of them taken from the holes the design was made to close. A simulator
 that misses one of them is the bug to mend first. `oncemq sim --bugs` runs seeds against each until it is caught.
-Next: sim/bugs_broker.py, sim/bugs_client.py and sim/bugs_restored.py for the bugs, sim/hunt.py for the hunt.
+Next: sim/bugs_broker.py, sim/bugs_client.py, sim/bugs_restored.py and sim/bugs_staging.py for the bugs, sim/hunt.py for the hunt.
 """
 
 from __future__ import annotations
@@ -60,9 +60,9 @@ def bug(function: Bug) -> Bug:
 
 def all_bugs() -> dict[str, Bug]:
     """Every bug there is."""
-    from oncemq.sim import bugs_broker, bugs_client, bugs_restored  # noqa: PLC0415 - they register themselves here
+    from oncemq.sim import bugs_broker, bugs_client, bugs_restored, bugs_staging  # noqa: PLC0415 - they register themselves here
 
-    invariant(len({bugs_broker, bugs_client, bugs_restored}) == 3, "three files of bugs")
+    invariant(len({bugs_broker, bugs_client, bugs_restored, bugs_staging}) == 4, "four files of bugs")
     return BUGS
 
 

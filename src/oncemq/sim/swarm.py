@@ -26,6 +26,7 @@ from oncemq.sim.history import Event, History
 from oncemq.sim.network import DELIVER, DROP, Transit, Verdict
 from oncemq.sim.rollback import Rollback
 from oncemq.sim.scheduler import Killed, Process
+from oncemq.sim.stagers import Stager
 from oncemq.sim.world import World
 
 TOPICS = ("orders", "payments", "events")
@@ -85,6 +86,7 @@ class Plan:
     downtime_us_max: int
     rates: dict[str, float] = field(default_factory=dict)
     later: tuple[str, ...] = ()
+    stagers: int = 0
 
 
 def draw_plan(random: Random) -> Plan:
@@ -131,6 +133,7 @@ class Swarm:
         self.history = History()
         self.plan = draw_plan(self.scheduler.random("plan"))
         self.plan.later = draw_later(self.scheduler.random("plan/later"))
+        self.plan.stagers = int(self.scheduler.random("plan/stagers").random() < 0.4)
         self.random = self.scheduler.random("nemesis")
         self.line = self.scheduler.random("line")
         self.actors: list[Actor] = []
@@ -189,6 +192,9 @@ class Swarm:
             self.actors.append(Publisher(*place, topics=topics, count=count, batch_max=self.plan.batch_max))
         for number in range(self.plan.wanderers):
             self.actors.append(Wanderer(*self._place(f"wan{number}"), rounds=6, batch_max=self.plan.batch_max))
+        for number in range(self.plan.stagers):
+            place = self._place(f"spark{number}")
+            self.actors.append(Stager(*place, topics=topics, batches=place[3].randrange(3, 12), batch_max=self.plan.batch_max))
         for actor in self.actors:
             self.give_life(actor)
         self.world.network.rule = self._rule
@@ -252,9 +258,9 @@ class Swarm:
     def _watch(self) -> None:
         """Whoever is dead is started again after a while; subscribers may end once all publishers have."""
         all_subscribed = all(actor.has_subscribed for actor in self.actors if isinstance(actor, Subscriber))
-        publishers_done = all(actor.is_done for actor in self.actors if isinstance(actor, Publisher))
+        publishers_done = all(actor.is_done for actor in self.actors if isinstance(actor, Publisher | Stager))
         for actor in self.actors:
-            if isinstance(actor, Publisher):
+            if isinstance(actor, Publisher | Stager):
                 actor.may_begin = all_subscribed
             elif isinstance(actor, Subscriber):
                 actor.may_end = publishers_done and self.is_healed

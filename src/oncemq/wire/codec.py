@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from oncemq.core.packets import CODE_OF, PACKETS, Packet, Put, Transact
+from oncemq.core.packets import CODE_OF, PACKETS, CommitStaged, Packet, Put, Stage, Transact
 from oncemq.errors import MalformedPacket
 from oncemq.limits import BLOCK_BYTES_MAX, FRAMES_MAX, HEADER_BYTES_MAX, WIRE_VERSION
 from oncemq.model.refusals import Code
@@ -57,7 +57,7 @@ def decode_from_client(frames: Frames) -> tuple[int, Packet, bytes | memoryview]
     request, packet = decode(frames[0])
     if CODE_OF[type(packet)] >= 64:
         raise MalformedPacket(Code.UNKNOWN_PACKET, "that packet only a broker sends")
-    wanted = 2 if isinstance(packet, Put) or (isinstance(packet, Transact) and packet.puts) else 1
+    wanted = 2 if isinstance(packet, Put | Stage | CommitStaged) or (isinstance(packet, Transact) and packet.puts) else 1
     if len(frames) != wanted:
         raise MalformedPacket(Code.MALFORMED, f"{len(frames)} frames where {wanted} belong")
     if wanted == 1:
