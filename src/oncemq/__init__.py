@@ -8,13 +8,13 @@
         client.put("orders", b"one")
         message = client.get("orders", timeout=5)
 
-May not: do anything but open the front door.
+May not: do anything but open the front door; load what nobody has asked for yet.
 Next: client/connect.py, client/client.py; docs/architecture.md for the rooms behind.
 """
 
-from oncemq.client.broker import Broker
-from oncemq.client.client import Client
-from oncemq.client.connect import connect
+from importlib import import_module
+from typing import TYPE_CHECKING
+
 from oncemq.errors import (
     AlreadySubscribed,
     BrokerFull,
@@ -55,10 +55,24 @@ from oncemq.errors import (
     WorldError,
     WrongAuthority,
 )
-from oncemq.model.message import Message, Receipt, Receipts
 from oncemq.version import VERSION
 
+if TYPE_CHECKING:
+    from oncemq.client.broker import Broker
+    from oncemq.client.client import Client
+    from oncemq.client.connect import connect
+    from oncemq.model.message import Message, Receipt, Receipts
+
 __version__ = VERSION
+_ROOMS = {
+    "Broker": "oncemq.client.broker",
+    "Client": "oncemq.client.client",
+    "Message": "oncemq.model.message",
+    "Receipt": "oncemq.model.message",
+    "Receipts": "oncemq.model.message",
+    "connect": "oncemq.client.connect",
+}
+"""What is loaded when it is first used: every command imports this package, and few need a broker or ZeroMQ."""
 
 __all__ = [
     "AlreadySubscribed",
@@ -107,3 +121,17 @@ __all__ = [
     "__version__",
     "connect",
 ]
+
+
+if not TYPE_CHECKING:  # A type checker sees the imports above, and still objects to a name that does not exist.
+
+    def __getattr__(name: str) -> object:
+        """Load a public name at its first use (PEP 562)."""
+        if name not in _ROOMS:
+            raise AttributeError(f"module 'oncemq' has no attribute {name!r}")
+        found = getattr(import_module(_ROOMS[name]), name)
+        globals()[name] = found
+        return found
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *__all__})

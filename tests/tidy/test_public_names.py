@@ -10,6 +10,10 @@ from __future__ import annotations
 
 import importlib
 import re
+import subprocess
+import sys
+
+import pytest
 
 from tests.tidy.source import DOCS
 
@@ -30,6 +34,22 @@ def test_every_public_name_can_be_imported() -> None:
     oncemq = importlib.import_module("oncemq")
     assert oncemq.__all__
     assert [name for name in oncemq.__all__ if not hasattr(oncemq, name)] == []
+
+
+def test_a_name_that_does_not_exist_is_an_error() -> None:
+    oncemq = importlib.import_module("oncemq")
+    with pytest.raises(AttributeError, match="has no attribute 'nonsense'"):
+        _ = oncemq.nonsense
+    assert set(oncemq.__all__) <= set(dir(oncemq))
+
+
+@pytest.mark.parametrize("program", ["import oncemq", "import oncemq.cli.main"])
+def test_nothing_is_loaded_that_was_not_asked_for(program: str) -> None:
+    """`oncemq --help` must not wait for ZeroMQ, a broker or a simulator."""
+    look = f"{program}; import sys; print(*sorted(sys.modules))"
+    loaded = subprocess.run([sys.executable, "-c", look], check=True, capture_output=True, text=True).stdout.split()
+    heavy = {"zmq", "rich.markdown", "numpy", "pyspark", "oncemq.client.client", "oncemq.core.broker", "oncemq.sim.world"}
+    assert heavy & set(loaded) == set()
 
 
 def test_no_public_name_is_listed_twice() -> None:
