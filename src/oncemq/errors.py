@@ -129,14 +129,17 @@ class Damaged(Told):
 
 
 class Diverged(Told):
-    """The broker's history is not the one this side has seen: it was set back to an older copy, or is another one."""
+    """The broker's history is not the one this side has seen: it was set back to an older copy, has forgotten this client, or is
+    another broker."""
 
     def __init__(self, what: str, last_common: int | None = None) -> None:
         self.what, self.last_common = what, last_common
         common = "" if last_common is None else f" The last common offset is {last_common}."
         super().__init__(
             f"the broker's history is not the one seen before: {what}.{common} "
-            "If the broker was restored from a backup, start this client with a new state directory and takeover=True"
+            "If it was restored from a backup, or made to forget this client, connect once with takeover=True and the same state "
+            "directory: kept puts that never reached it are sent, and what was on its way here is in doubt. If it is another "
+            "broker, use another state directory; what is kept in this one stays there"
         )
 
 

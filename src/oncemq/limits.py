@@ -36,7 +36,7 @@ OUTCOMES_KEPT_BLOCKS: Final = 128  # Outcomes a broker can repeat. rule: at leas
 PENDING_STREAMS_MAX: Final = 1_000  # Older streams one client may still be sending. guess: one per run while away.
 KNOWN_SESSIONS_MAX: Final = 1_000  # Sessions tried since the last welcome. guess: as above; both fit a Hello.
 SESSIONS_REMEMBERED: Final = 8  # Older sessions a broker recognises when they speak late. guess: tries of one outage.
-PAST_SESSIONS_MAX: Final = 16  # Older welcomed sessions kept to recognise a restored broker. guess.
+PAST_SESSIONS_MAX: Final = 500  # Older welcomed sessions kept to recognise a restored broker. guess: a day of short runs.
 
 # --- transactions --------------------------------------------------------------------------------
 TRANSACT_ACKS_MAX: Final = 256  # Subscriptions one transaction may acknowledge. guess: more is a design problem.

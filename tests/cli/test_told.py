@@ -8,6 +8,7 @@ Next: test_processes.py for kills.
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -75,6 +76,31 @@ def test_another_broker_in_the_same_place_is_told(shell: Shell, tmp_path: Path) 
         ended = shell("get", "orders", "--id", "billing", "--state", tmp_path / "billing", "--json")
 
     assert (ended.code, ended.error["error"]) == (5, "diverged")
+
+
+def test_puts_kept_for_a_broker_that_was_restored_are_sent_after_a_takeover_and_counted(
+    alone: Shell, tmp_path: Path, impatience: Impatience
+) -> None:
+    pub, data = ("--id", "pub", "--state", tmp_path / "pub"), tmp_path / "data"
+    with oncemq.Broker(data) as broker:
+        alone.address = broker.address
+        alone("subscribe", "orders", "--id", "sub", "--state", tmp_path / "sub")
+        alone("put", "orders", "1", *pub)
+    shutil.copytree(data, tmp_path / "backup")
+    with oncemq.Broker(data, broker.address):
+        alone("put", "orders", "2", *pub)
+    with impatience():
+        assert alone("put", "orders", "3", *pub).code == 6
+    shutil.rmtree(data)
+    shutil.copytree(tmp_path / "backup", data)
+    with oncemq.Broker(data, broker.address):
+        told = alone("put", "orders", "4", *pub)
+        sent = alone("put", "orders", "5", *pub, "--takeover", "--json")
+        got = alone("get", "orders", "--id", "sub", "--state", tmp_path / "sub", "--all")
+
+    assert (told.code, "--takeover" in told.err) == (5, True)
+    assert (sent.code, json.loads(sent.err)) == (0, {"leftovers": {"renumbered": 2, "unknown": 0}})
+    assert sorted(got.text.split()) == ["1", "3", "4", "5"]
 
 
 def test_a_gap_is_told_and_what_is_behind_it_is_got(shell: Shell) -> None:

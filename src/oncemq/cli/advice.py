@@ -22,7 +22,7 @@ def advice_for(error: errors.OnceMQError) -> str:
         case errors.StateLost():
             return "name the directory with --state, or add '--takeover'"
         case errors.Diverged():
-            return "with another '--state' directory and '--takeover' this client starts over"
+            return "add '--takeover' once; with another broker, name another '--state' directory"
         case errors.PutPending(is_durable=True):
             return "the next command with the same --id sends it"
         case errors.PutPending():

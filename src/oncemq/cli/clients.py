@@ -56,7 +56,7 @@ def forget(
 ) -> None:
     """Forget a client that will not come back, with its subscriptions and put streams.
 
-    A client that does come back is told so (state lost), and starts over with --takeover and a new state directory.
+    A client that does come back is told so (diverged), and starts over with --takeover.
 
     oncemq client forget billing --yes
     """

@@ -39,7 +39,22 @@ def connected(
     with _patience(output, address):
         client = connect(address, id=id, state=state, in_doubt=in_doubt, takeover=takeover, offline=offline)
     with client:
-        yield client
+        try:
+            yield client
+        finally:
+            if takeover:  # Afterwards: a put says Hello when it has something to send.
+                _tell_leftovers(output, client)
+
+
+def _tell_leftovers(output: Output, client: Client) -> None:
+    """Say what became of puts that earlier runs had kept for a broker that was set back."""
+    renumbered, unknown = client.leftovers.renumbered, client.leftovers.unknown
+    if renumbered or unknown:
+        output.remark(
+            {"leftovers": {"renumbered": renumbered, "unknown": unknown}},
+            f"of messages kept by earlier runs {renumbered} had never reached this broker and are put anew; "
+            f"{unknown} may or may not have been stored and are not sent again",
+        )
 
 
 @contextmanager

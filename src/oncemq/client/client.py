@@ -28,6 +28,7 @@ from oncemq.client.reader import read_range
 from oncemq.client.receiving import Receive, Receiving
 from oncemq.client.session import Session
 from oncemq.client.transactions import Transaction, Transactions
+from oncemq.core.identity import Leftovers
 from oncemq.core.packets import (
     CommandDone,
     Goodbye,
@@ -94,6 +95,11 @@ class Client:
     def pending(self) -> int:
         """How many messages are cut and kept but not confirmed yet, those of earlier runs included."""
         return self._puts.pending
+
+    @property
+    def leftovers(self) -> Leftovers:
+        """What became of puts that earlier runs had kept for a broker that was set back or is another (see `takeover`)."""
+        return self._session.state.identity.leftovers
 
     # --- put -------------------------------------------------------------------------------------------
 

@@ -45,7 +45,9 @@ def connect(
     Its `state` directory (default: the platform's) belongs to one process at a time. Without an id the client is
     ephemeral: nothing survives it, and a message may come again after a crash.
     `in_doubt` says what get() does with messages handed out before a crash: "raise" InDoubt, "repeat" or "skip" them.
-    `takeover` accepts that an earlier state directory is lost. `offline` does not insist on an answer now: puts are kept.
+    `takeover` accepts that an earlier state directory is lost, or that the broker was set back to a backup: what was on its way
+    here is then in doubt, and `client.leftovers` says what became of puts kept for later.
+    `offline` does not insist on an answer now: puts are kept.
     """
     if in_doubt not in IN_DOUBT_CHOICES:
         raise UsageError(f"in_doubt must be one of {', '.join(IN_DOUBT_CHOICES)}, not {in_doubt!r}")

@@ -10,6 +10,7 @@ Next: core/subscriber.py for the rules, core/slot.py for what survives.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from oncemq.client.reader import read_range, source_of
@@ -61,17 +62,19 @@ class Gets:
         """Take up every subscription where its slot says, and work out what is in doubt."""
         self._session.state.keep_slots([info.subscription_id for info in welcome.subscriptions])
         for info in welcome.subscriptions:
-            self.add(info, taken_over=welcome.taken_over)
+            self.add(info, taken_over=welcome.taken_over, was_here=self._session.state.is_durable)
 
-    def add(self, info: SubscriptionInfo, *, taken_over: bool = False) -> Subscriber:
+    def add(self, info: SubscriptionInfo, *, taken_over: bool = False, was_here: bool = False) -> Subscriber:
+        """Take up a subscription; one that `was_here` before and was consumed has left a slot."""
         self.close_place(info.topic)
         slot, place, is_os_crash = self._session.state.open_slot(info)
+        is_lost = was_here and info.authority == LOCAL and slot.counter == 0
         slot.session = self._session.id
         slot.freeze()
         subscriber = Subscriber(info, slot)
         if info.authority in {LOCAL, UNDECIDED}:
             client = self._session.state.identity.client
-            subscriber.resume(info, is_os_crash=is_os_crash, taken_over=taken_over, client=client)
+            subscriber.resume(info, is_os_crash=is_os_crash, taken_over=taken_over, client=client, is_lost=is_lost)
         place.write(slot)
         place.sync()
         self.held[info.topic] = Held(subscriber, place)
@@ -251,7 +254,8 @@ class Gets:
         for entry in held:
             try:
                 entry.subscriber.raise_if_blocked()
-            except Gap:
+            except Gap as gap:
+                self._mark_near(entry, gap.end)
                 entry.place.write(entry.subscriber.slot)
                 raise
 
@@ -364,9 +368,20 @@ class Gets:
         if choice not in {"repeat", "skip"}:
             raise UsageError(f"settle with 'repeat' or 'skip', not {choice!r}")
         held.subscriber.settle(choice)
+        if choice == "skip":
+            self._mark_near(held, held.subscriber.given - 1, held.subscriber.given)
         held.place.write(held.subscriber.slot)
         held.place.sync()
         self._request = 0
+
+    def _mark_near(self, held: Held, *offsets: int) -> None:
+        """Move the bookmark to a message at the place that was jumped to, so that a broker set back to before it is noticed."""
+        slot = held.subscriber.slot
+        for offset in offsets:
+            with suppress(OnceMQError):
+                for message in read_range(self._session, held.subscriber.topic, offset, offset + 1, topic_id=slot.topic_id):
+                    held.subscriber.mark(message.source)
+                    return
 
     def find_held(self, topic: str) -> Held:
         held = self.held.get(topic)

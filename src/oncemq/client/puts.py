@@ -15,8 +15,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 
+import msgspec
+
 from oncemq.client.bulk import blocks_of
 from oncemq.client.session import Session
+from oncemq.core.identity import Leftovers
 from oncemq.core.packets import PutDone, Refused, Welcome
 from oncemq.core.publisher import Entry, OpenBlock, Publisher
 from oncemq.errors import BrokerUnreachable, Diverged, MessageTooLarge, OnceMQError, OutboxFull, PutPending, UsageError
@@ -313,15 +316,48 @@ class Puts:
         return True
 
     def on_welcome(self, welcome: Welcome) -> None:
-        """Compare with the broker; what a power cut made unsendable is let go, and said."""
-        lost = self.publisher.on_welcome(welcome.streams, welcome.previous, self._state.confirmed())
+        """Compare with the broker. What cannot be sent under its number is put anew if it provably never arrived, else told.
+
+        Who takes over has accepted that the broker may have less than what was confirmed here.
+        """
+        confirmed = {} if self._session.takeover else self._state.confirmed()
+        stuck = self.publisher.on_welcome(welcome.streams, welcome.previous, confirmed)
         waiting = self.publisher.streams()
-        for entry in lost:
-            if entry.stream not in waiting:  # Else the next run finds it alone, and lets it go.
+        # Behind entries that can still be sent the outbox could not let them go one by one: the next run finds them alone.
+        stuck = [entry for entry in stuck if entry.stream not in waiting]
+        if stuck:
+            listed = {info.stream for info in welcome.streams}
+            absent = {entry.stream for entry in stuck if entry.stream in listed or self._is_absent(entry.stream, welcome)}
+            anew = [entry for entry in stuck if entry.stream in absent]
+            unknown = [entry for entry in stuck if entry.stream not in absent]
+            self._tell_leftovers(anew, unknown)
+            self._put_anew(anew)
+            for entry in unknown:
                 self._state.retire(entry.stream, entry.last_number)
-        if lost:
-            count = sum(entry.count for entry in lost)
-            log.warning("%d message(s) put without waiting were cut off by a power failure of this machine", count)
+
+    def _is_absent(self, stream: bytes, welcome: Welcome) -> bool:
+        """Whether a stream this broker does not know was never sent to it: it began after the last session it knows."""
+        identity = self._state.identity
+        return stream.hex() in identity.absent or identity.is_later(stream, welcome.previous.stream)
+
+    def _tell_leftovers(self, anew: list[Entry], unknown: list[Entry]) -> None:
+        """Write down what is about to happen, and the proof: half-way through it could not be made again."""
+        told = Leftovers(sum(entry.count for entry in anew), sum(entry.count for entry in unknown))
+        absent = tuple(dict.fromkeys(entry.stream.hex() for entry in anew))
+        self._state.save(msgspec.structs.replace(self._state.identity, absent=absent, leftovers=told))
+        if told.renumbered:
+            log.warning("%d message(s) of earlier runs never reached this broker: they are put anew", told.renumbered)
+        if told.unknown:
+            log.warning("%d message(s) of earlier runs may or may not have been stored: they are not sent again", told.unknown)
+
+    def _put_anew(self, entries: list[Entry]) -> None:
+        """Move entries into our own stream."""
+        for old in entries:
+            new = self.publisher.renumbered(old)
+            self._state.replace(old, new)
+            self.publisher.add(new)
+        if entries:
+            self._state.sync()  # Before anything of it is sent: a power cut must not bring the old numbers back.
 
     def on_reset(self) -> None:
         self._rewound_at = 0

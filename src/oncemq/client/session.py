@@ -47,7 +47,7 @@ class Session:
         self.on_welcome: Callable[[Welcome], None] = lambda _: None
         self.pending: Callable[[], tuple[bytes, ...]] = lambda: ()
         self._link = link
-        self._takeover = takeover
+        self.takeover = takeover
         self._request = 0
         self._awaited = 0
         self._reply: Packet | None = None
@@ -67,7 +67,7 @@ class Session:
     def _open(self, timeout_ms: int | None) -> None:
         """Write the session down, synced, then say Hello. A Welcome is written down before anything else happens."""
         state = self.state
-        if state.identity.diverged and not self._takeover:
+        if state.identity.diverged and not self.takeover:
             raise Diverged(state.identity.diverged)
         if not self._is_tried:
             # What the outbox says may be the page cache's word only. Hello makes the broker forget every stream that is not
@@ -76,11 +76,11 @@ class Session:
             state.save(trying(state.identity, self.id))
             self._is_tried = True
         is_ephemeral, bookmark = not state.is_durable, state.newest_bookmark()
-        packet = hello(state.identity, self.id, self.pending(), bookmark, ephemeral=is_ephemeral, takeover=self._takeover)
+        packet = hello(state.identity, self.id, self.pending(), bookmark, ephemeral=is_ephemeral, takeover=self.takeover)
         reply = self.exchange(packet, timeout_ms)
         if not isinstance(reply, Welcome):
             raise Diverged(f"the broker answered {type(reply).__name__} to Hello")
-        if state.identity.log and reply.log_id.hex() != state.identity.log and not self._takeover:
+        if state.identity.log and reply.log_id.hex() != state.identity.log and not self.takeover:
             raise Diverged("this state directory belongs to another broker's log")
         try:
             self.on_welcome(reply)
@@ -234,7 +234,7 @@ class Session:
             case Code.STATE_LOST:
                 return StateLost(self.state.identity.client)
             case Code.DIVERGED:
-                return Diverged(packet.text, packet.expected or None)
+                return Diverged("it does not have what this client has seen", packet.expected or None)
             case _:
                 return to_error(packet.code, packet.text)
 

@@ -82,6 +82,8 @@ class State(Protocol):
 
     def retire(self, stream: bytes, through_number: int) -> None: ...
 
+    def replace(self, old: Entry, new: Entry) -> None: ...
+
     def confirmed(self) -> dict[bytes, int]: ...
 
     def sync(self) -> None: ...
@@ -116,6 +118,9 @@ class NoState:
         pass
 
     def retire(self, stream: bytes, through_number: int) -> None:
+        pass
+
+    def replace(self, old: Entry, new: Entry) -> None:
         pass
 
     def confirmed(self) -> dict[bytes, int]:
@@ -197,8 +202,12 @@ class DirectoryState:
         if self._outbox.size_bytes + len(entry.block) > OUTBOX_BYTES_MAX:
             raise OutboxFull(self._outbox.size_bytes, OUTBOX_BYTES_MAX)
         reach("client.before_outbox")
-        self._outbox.append(OutboxEntry(entry.stream, entry.first_number, entry.numbers, entry.topics, entry.strict, entry.block))
+        self._outbox.append(_kept(entry))
         reach("client.after_outbox")
+
+    def replace(self, old: Entry, new: Entry) -> None:
+        """Write the same block under a number of another stream, and let the old number go, at once."""
+        self._outbox.replace(old.stream, old.last_number, _kept(new))
 
     def retire(self, stream: bytes, through_number: int) -> None:
         self._outbox.retire(stream, through_number)
@@ -248,6 +257,10 @@ class DirectoryState:
     def close(self) -> None:
         self._outbox.close()
         self._disk.unlock()
+
+
+def _kept(entry: Entry) -> OutboxEntry:
+    return OutboxEntry(entry.stream, entry.first_number, entry.numbers, entry.topics, entry.strict, entry.block)
 
 
 def fresh_slot(info: SubscriptionInfo, boot: bytes) -> Slot:

@@ -18,6 +18,17 @@ from oncemq.limits import KNOWN_SESSIONS_MAX, PAST_SESSIONS_MAX, PENDING_STREAMS
 FORMAT = 1
 
 
+class Leftovers(msgspec.Struct, frozen=True):
+    """Messages of earlier runs that could not be sent under their old numbers, because the broker was set back, or another.
+
+    `renumbered` had provably never arrived: they are put anew. Of `unknown` nobody can say whether they were stored; they are
+    not sent again.
+    """
+
+    renumbered: int
+    unknown: int
+
+
 class Identity(msgspec.Struct, frozen=True):
     """The content of `client.json`; ids in hexadecimal, so that people can read it."""
 
@@ -30,6 +41,17 @@ class Identity(msgspec.Struct, frozen=True):
     confirmed: dict[str, int] = {}
     diverged: str = ""
     """What showed that the broker had gone back; told at every start until somebody takes over."""
+    absent: tuple[str, ...] = ()
+    """Streams that the broker has provably never seen: their puts are on their way into another stream."""
+    leftovers: Leftovers = Leftovers(0, 0)
+    """What became of puts of earlier runs that could not be sent as they were, when that last happened."""
+
+    def is_later(self, stream: bytes, session: bytes) -> bool:
+        """Whether this directory began that stream after that session: then nothing of it was sent in that session or before."""
+        order = [*self.past, self.welcomed, *self.tried]
+        if stream.hex() not in order or session.hex() not in order:
+            return False
+        return order.index(stream.hex()) > order.index(session.hex())
 
     def confirmed_numbers(self) -> dict[bytes, int]:
         return {bytes.fromhex(stream): number for stream, number in self.confirmed.items()}
@@ -56,6 +78,7 @@ def welcomed(identity: Identity, session: bytes, log_id: bytes) -> Identity:
         past=past[-PAST_SESSIONS_MAX:],
         confirmed={},
         diverged="",
+        absent=(),
     )
 
 

@@ -192,6 +192,10 @@ class Publisher:
         """Give a block its numbers. They count only once the entry is kept and comes back through `add`."""
         return Entry(self.stream, self.next_number, len(block.values), block.topics, strict=block.strict, block=block.cut())
 
+    def renumbered(self, entry: Entry) -> Entry:
+        """The same block under the next numbers of our own stream; it counts once it comes back through `add`."""
+        return Entry(self.stream, self.next_number, entry.count, entry.topics, strict=entry.strict, block=entry.block)
+
     def add(self, entry: Entry) -> None:
         """Queue an entry that is in the outbox now. From here on it is never changed.
 
@@ -263,11 +267,11 @@ class Publisher:
         self._sent_bytes = 0
 
     def on_welcome(self, streams: Sequence[StreamInfo], previous: StreamInfo, confirmed: dict[bytes, int]) -> list[Entry]:
-        """Compare with what the broker has; return the entries that can never be sent.
+        """Compare with what the broker has; return the entries that can never be sent under their numbers.
 
-        Raises Diverged if the broker has less than what was confirmed here: then it went back, not we. An outbox that was not
-        synced may come back from a power cut with a hole; what lies behind the hole was never confirmed to anybody. After a
-        takeover the broker leaves out streams it does not know: what became of their puts nobody can say.
+        Raises Diverged if the broker has less than what was confirmed here: then it went back, not we. A stream that went back,
+        or an outbox that came back from a power cut with a hole, leaves entries beyond the next number the broker takes: it
+        never had them. A stream that the broker leaves out it does not know.
         """
         for info in (*streams, previous):
             if info.last_number < confirmed.get(info.stream, 0):

@@ -42,9 +42,7 @@ def _why_not(state: BrokerState, log_id: bytes, packet: Hello, client: ClientSta
         return Code.INVALID_NAME
     if packet.session == NOBODY or packet.session in packet.pending or len(set(packet.pending)) != len(packet.pending):
         return Code.MALFORMED
-    if packet.log_id not in {NOBODY, log_id}:
-        return Code.DIVERGED
-    if packet.append_number and not packet.takeover and not state.belongs(packet.start_id, packet.append_number):
+    if packet.log_id not in {NOBODY, log_id} or (_has_another_past(state, packet) and not packet.takeover):
         return Code.DIVERGED
     if client is None:
         return _why_not_new(state, packet)
@@ -55,6 +53,11 @@ def _why_not(state: BrokerState, log_id: bytes, packet: Hello, client: ClientSta
     return Code.DIVERGED if client.session in packet.past else Code.STATE_LOST
 
 
+def _has_another_past(state: BrokerState, packet: Hello) -> bool:
+    """Whether the directory has seen what this log does not have."""
+    return packet.append_number > 0 and not state.belongs(packet.start_id, packet.append_number)
+
+
 def _why_not_new(state: BrokerState, packet: Hello) -> Code | None:
     """A client this broker has never heard of must not claim a past here; then it is the broker that went back."""
     if packet.log_id != NOBODY and not packet.takeover:
@@ -63,19 +66,15 @@ def _why_not_new(state: BrokerState, packet: Hello) -> Code | None:
 
 
 def _kept(packet: Hello, client: ClientState | None) -> tuple[bytes, ...]:
-    """The older streams that may still be sent.
+    """The older streams that may still be sent: those known here, and those whose session came after the current one.
 
-    After a takeover a stream this broker does not know is not begun: the directory may be an old copy, and what it holds as
-    pending may have been stored, and forgotten, long ago.
+    Any other is not begun: the directory may be an old copy that somebody has taken over with, now or one session ago, and
+    what it holds as pending may have been stored, and forgotten, long ago.
     """
-    if not _is_takeover(packet, client):
+    if client is None:
         return packet.pending
-    return tuple(stream for stream in packet.pending if client is not None and stream in client.streams)
-
-
-def _is_takeover(packet: Hello, client: ClientState | None) -> bool:
-    """Whether the session was only accepted because the caller said so aloud."""
-    return packet.takeover and client is not None and client.session not in {packet.session, *packet.known}
+    later = packet.known[packet.known.index(client.session) + 1 :] if client.session in packet.known else ()
+    return tuple(stream for stream in packet.pending if stream in client.streams or stream in later)
 
 
 def _previous(client: ClientState | None) -> StreamInfo:
@@ -88,8 +87,10 @@ def _welcome(state: BrokerState, log_id: bytes, packet: Hello, previous: StreamI
     """What the client will be told once its session is synced. Streams are as they will be after the record."""
     client = state.clients.get(packet.client)
     known = client.streams if client is not None else {}
-    taken_over = packet.takeover and previous.stream not in {NOBODY, *packet.known}
-    pending = [stream for stream in packet.pending if stream in known or not taken_over]
+    is_known = previous.stream in {NOBODY, *packet.known} and not _has_another_past(state, packet)
+    taken_over = packet.takeover and not is_known
+    is_repeat = client is not None and client.session == packet.session
+    pending = [stream for stream in packet.pending if stream in known] if is_repeat else _kept(packet, client)
     streams = tuple(StreamInfo(stream, known[stream].last if stream in known else 0) for stream in (*pending, packet.session))
     subscriptions = subscriptions_of(state, client, cursors) if client is not None else ()
     return Welcome(packet.client, packet.session, log_id, state.start_id, streams, previous, taken_over, subscriptions)

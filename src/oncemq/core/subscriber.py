@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import deque
 from typing import NamedTuple
 
-from oncemq.core.packets import SubscriptionInfo, Want
+from oncemq.core.packets import NOBODY, SubscriptionInfo, Want
 from oncemq.core.slot import Slot
 from oncemq.errors import Damaged, Gap, InDoubt, StateLost
 from oncemq.limits import RESERVE_AHEAD_MESSAGES
@@ -83,10 +83,14 @@ class Subscriber:
 
     # --- at the start --------------------------------------------------------------------------------
 
-    def resume(self, info: SubscriptionInfo, *, is_os_crash: bool, taken_over: bool, client: str) -> None:
-        """Compare the slot with the broker after a Welcome, and work out what is in doubt."""
+    def resume(self, info: SubscriptionInfo, *, is_os_crash: bool, taken_over: bool, client: str, is_lost: bool = False) -> None:
+        """Compare the slot with the broker after a Welcome, and work out what is in doubt.
+
+        `is_lost`: there was a slot, because it is written and synced before the first Get, and now there is none.
+        """
         slot = self.slot
-        if taken_over:
+        if taken_over or is_lost:
+            self._forget_bookmark()  # It may belong to a history that is no more.
             self._doubt(Span(info.cursor, info.end))
         elif info.cursor > (slot.reserved if is_os_crash else slot.handed):
             raise StateLost(client)  # The broker was told more than this directory ever handed out: it is an old copy.
@@ -95,6 +99,12 @@ class Subscriber:
             self._doubt(Span(max(slot.finished, info.cursor), min(slot.reserved, info.end)))
         else:
             self._doubt(Span(slot.finished, slot.handed))
+
+    def _forget_bookmark(self) -> None:
+        slot = self.slot
+        slot.append_number = self._received_append = 0
+        slot.start_id = self._received_start = NOBODY
+        slot.freeze()
 
     def _doubt(self, span: Span) -> None:
         slot = self.slot
@@ -244,10 +254,10 @@ class Subscriber:
         message = self._messages[offset - self._first]
         slot.finished = offset
         slot.handed = offset + 1
-        self._mark(message.source)
+        self.mark(message.source)
         return message
 
-    def _mark(self, source: Source) -> None:
+    def mark(self, source: Source) -> None:
         """Move the bookmark, both halves at once: one of another start than the other would be no place at all."""
         slot = self.slot
         slot.append_number = source.append_number
@@ -280,7 +290,7 @@ class Subscriber:
             slot = self.slot
             slot.finished = self.given
             slot.handed = at
-            self._mark(taken[-1].source)
+            self.mark(taken[-1].source)
         return taken
 
     def needs_reserve(self, count: int = 1) -> bool:

@@ -318,6 +318,19 @@ class Outbox:
         if len(self.confirmed) > PENDING_STREAMS_MAX:
             self._forget_oldest()
 
+    def replace(self, stream: bytes, through_number: int, entry: OutboxEntry) -> None:
+        """Write `entry` in place of what waits in another stream up to that number: in one group, so both or neither."""
+        before = self.confirmed.get(stream, 0)
+        self.confirmed[stream] = self._news[stream] = through_number
+        try:
+            self.append(entry)
+        except BaseException:
+            self.confirmed[stream] = before
+            self._news.pop(stream, None)
+            raise
+        if self._retire_waiting(stream, through_number):
+            self._drop_done()
+
     def _retire_waiting(self, stream: bytes, through_number: int) -> bool:
         """Take blocks off the waiting list; say whether a segment is done by that."""
         waiting = self._waiting.get(stream)

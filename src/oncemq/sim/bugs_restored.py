@@ -111,7 +111,7 @@ def answers_a_lost_state_by_taking_over(patch: Patch) -> None:
         try:
             ensure(self, timeout_ms)
         except StateLost:
-            self._takeover, self._failure = True, None
+            self.takeover, self._failure = True, None
             ensure(self, timeout_ms)
 
     patch.set(session.Session, "ensure", stubborn)
