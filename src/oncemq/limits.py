@@ -118,6 +118,8 @@ SPARK_BATCH_ROWS: Final = 50_000  # Rows of one Arrow batch. measured: 10,000 to
 SPARK_BATCH_BYTES: Final = 32 * MIB  # ... or bytes. guess: a task holds two of them.
 SPARK_SPLIT_ROWS: Final = 50_000  # A range is not cut into partitions smaller than this by itself. guess: a task costs 20 ms.
 SPARK_SAMPLE_BYTES: Final = 256 * KIB  # Read to learn how large messages are, for maxBytesPerTrigger. guess.
+SPARK_STAGE_ROWS: Final = 10_000  # Rows of one staged block. peer: Spark's own Arrow batches have as many.
+SPARK_STAGE_BYTES: Final = 4 * MIB  # ... or bytes. guess: whoever gets one message of a block holds all of it.
 SPARK_PATIENCE_MS: Final = (
     60_000  # How long source and sink wait for a broker to come back. guess: a restart with a large journal.
 )
