@@ -12,8 +12,8 @@
     ├── TransactionError           a transaction did not go as planned
     │   ├── NotCommitted, Uncertain, EndedEarly, DatabaseBusy
     ├── WorldError                 network, disk
-    │   ├── BrokerUnreachable, DirectoryLocked, DirectoryUnusable, DirectoryTooNew, SyncFailed, DiskFull,
-    │   └── JournalDamaged ── JournalIncomplete
+    │   ├── BrokerUnreachable, DirectoryLocked, DirectoryUnusable, DirectoryTooNew, SyncFailed, DiskFull
+    │   └── JournalDamaged ── JournalIncomplete, OutboxDamaged
     └── MalformedPacket            bytes that are not a packet (raised by wire/, turned into a refusal by the engine)
     InvariantViolated              our bug, not an OnceMQError on purpose: the process stops
 
@@ -326,6 +326,19 @@ class JournalIncomplete(JournalDamaged):
             self,
             f"{name} is missing, and with it {lost}{besides}. Nothing was changed. 'oncemq verify DIR' lists what is missing. "
             f"Put the file back, or restore a backup{anyway if may_go_on else ''}",
+        )
+
+
+class OutboxDamaged(JournalDamaged):
+    """Puts that were kept in a client's state directory, and synced, cannot be read. `readable`: messages that still can."""
+
+    def __init__(self, name: str, position: int, reason: str, readable: int) -> None:
+        self.name, self.position, self.reason, self.readable = name, position, reason, readable
+        WorldError.__init__(
+            self,
+            f"{name} in this client's state directory is damaged at byte {position}: {reason}. At least one put that was kept "
+            f"there cannot be read; {readable} unsent message(s) can. Nothing was sent or changed. 'oncemq verify DIR' on the "
+            "state directory shows how far it goes. Put back a good copy of the file, or move it away to go on without it",
         )
 
 

@@ -8,10 +8,11 @@ from random import Random
 import pytest
 
 from oncemq.errors import JournalIncomplete
+from oncemq.journal.finding import Finding
 from oncemq.journal.index import Totals
 from oncemq.journal.journal import Journal, JournalSettings
 from oncemq.journal.reading import DamagedRead
-from oncemq.journal.verify import Finding, verify
+from oncemq.journal.verify import verify
 from oncemq.journal.whole import Extent, holes_between
 from oncemq.sim.disk import SimDisk
 from tests.journal.helpers import LOG_ID, SMALL, Claim, Ledger, numbers_read, put, stored

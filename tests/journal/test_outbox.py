@@ -10,12 +10,15 @@ from random import Random
 import pytest
 
 from oncemq.adapters.os_disk import OsDisk
-from oncemq.errors import DiskFull, JournalDamaged, SyncFailed
+from oncemq.core.identity import Identity, encode_identity
+from oncemq.core.slot import Slot
+from oncemq.errors import DiskFull, JournalDamaged, OutboxDamaged, SyncFailed
 from oncemq.journal.outbox import Outbox, OutboxEntry
+from oncemq.journal.verify import verify
 from oncemq.limits import OUTBOX_SEGMENT_BYTES, PENDING_STREAMS_MAX
 from oncemq.ports import Disk
 from oncemq.sim.disk import SimDisk
-from tests.journal.helpers import block_of
+from tests.journal.helpers import Ledger, block_of
 
 A, B = b"a" * 16, b"b" * 16
 
@@ -280,3 +283,117 @@ def test_other_files_of_the_directory_are_left_alone() -> None:
     outbox = _open(disk, 1, OUTBOX_SEGMENT_BYTES)
     outbox.append(_entry(1))
     assert [name for name in disk.names() if not name.startswith("outbox-")] == ["slot"]
+
+
+# --- what was synced is proved ----------------------------------------------------------------------
+
+
+def _bytes_of(disk: SimDisk, name: str) -> bytes:
+    return disk.open(name).read(0, disk.open(name).size())
+
+
+def test_after_a_sync_no_single_bit_can_take_an_entry_away_in_silence() -> None:
+    """PutPending promises that these entries are kept: whatever bit rots, all are there or it is told."""
+    disk = SimDisk(1)
+    outbox = _open(disk)
+    for number in range(1, 5):
+        outbox.append(_entry(number))
+    outbox.sync()
+    end = outbox._segments[1].end
+    disk.power_cut()
+    told = 0
+    for position in range(end):
+        copy = disk.copy()
+        copy.flip(_files(copy)[0], position, 1 << position % 8)
+        before = _bytes_of(copy, _files(copy)[0])
+        try:
+            found = _numbers(_open(copy, 2))
+        except OutboxDamaged as damage:
+            told += 1
+            assert damage.readable < 4
+            assert _bytes_of(copy, _files(copy)[0]) == before
+        else:
+            assert found == [1, 2, 3, 4], position
+    assert told > end * 0.7
+
+
+def test_the_damage_is_told_with_what_can_still_be_read_also_in_other_files() -> None:
+    disk = SimDisk(1)
+    outbox = _open(disk)
+    for number in range(1, 30):
+        outbox.append(_entry(number, size=300))
+    outbox.sync()
+    disk.kill()
+    files = _files(disk)
+    disk.flip(files[1], 300)
+    with pytest.raises(OutboxDamaged, match="move it away") as told:
+        _open(disk, 2)
+    assert told.value.name == files[1]
+    held = 0
+    for name in files:
+        alone = SimDisk(2)
+        alone.open(name, create=True).write(0, [_bytes_of(disk, name)])
+        if name != files[1]:
+            held += len(_open(alone, 3).entries)
+    assert held <= told.value.readable < 29
+
+
+def test_what_an_earlier_process_left_is_proved_once_by_the_next_that_syncs() -> None:
+    disk = SimDisk(1)
+    outbox = _open(disk)
+    outbox.append(_entry(1))
+    disk.kill()
+    sizes = []
+    for start in range(2, 6):
+        outbox = _open(disk, start)
+        outbox.sync()
+        sizes.append(outbox._segments[1].end)
+        assert _numbers(outbox) == [1]
+        disk.kill()
+    assert len(set(sizes)) == 1
+    disk.flip(_files(disk)[0], 150)
+    with pytest.raises(OutboxDamaged):
+        _open(disk, 9)
+
+
+def test_a_sync_of_what_is_synced_writes_nothing() -> None:
+    disk = SimDisk(1)
+    outbox = _open(disk)
+    outbox.append(_entry(1))
+    outbox.sync()
+    before = disk.syncs
+    outbox.sync()
+    assert disk.syncs == before
+
+
+def test_there_is_always_room_for_the_proof() -> None:
+    for size in range(3000, 4200, 8):
+        disk = SimDisk(size)
+        outbox = _open(disk)
+        outbox.append(_entry(1, size=size))
+        outbox.sync()
+        outbox.append(_entry(2, size=size))
+        outbox.sync()
+        disk.power_cut()
+        assert all(segment.synced == segment.end for segment in _open(disk, 2)._segments.values())
+
+
+def test_a_state_directory_is_verified_too() -> None:
+    disk = SimDisk(1)
+    outbox = _open(disk)
+    for number in range(1, 20):
+        outbox.append(_entry(number, size=300))
+    outbox.sync()
+    disk.kill()
+    disk.open("client.json", create=True).write(0, [encode_identity(Identity("billing"))])
+    slot = Slot(1, 1, 0, 0, 0)
+    slot.freeze()
+    position, body = slot.encode()
+    disk.open("slot-1", create=True).write(position, [body])
+    findings = list(verify(disk, Ledger()))
+    assert {finding.name for finding in findings} == set(disk.names())
+    assert [finding for finding in findings if finding.problem] == []
+    for name, position in (("client.json", 0), ("slot-1", 4100), (_files(disk)[1], 300)):
+        copy = disk.copy()
+        copy.flip(name, position)
+        assert [finding.name for finding in verify(copy, Ledger()) if finding.problem] == [name]

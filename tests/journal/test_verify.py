@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from oncemq.adapters.os_disk import OsDisk
 from oncemq.errors import DirectoryLocked, DirectoryUnusable, JournalDamaged
 from oncemq.journal.backup import copy_to
+from oncemq.journal.finding import Finding
 from oncemq.journal.reading import DamagedRead
-from oncemq.journal.verify import Finding, verify
+from oncemq.journal.verify import verify
 from oncemq.sim.disk import SimDisk
 from tests.journal.helpers import Ledger, numbers_read, open_journal, put, stored
 

@@ -18,13 +18,16 @@ from oncemq.cli.output import Output, output_of
 
 if TYPE_CHECKING:
     from oncemq.adapters.read_only_disk import ReadOnlyDisk
-    from oncemq.journal.verify import Finding
+    from oncemq.journal.finding import Finding
 
 
 def verify(context: typer.Context, directory: DataDirectory, _json: Json = False) -> int:
-    """Check every checksum of a stopped broker's data directory; exit code 7 if anything is damaged.
+    """Check a stopped broker's data directory, or a client's state directory: every checksum, and whether anything is missing.
+
+    Exit code 7 if anything is wrong.
 
     oncemq verify data
+    oncemq verify ~/.local/state/oncemq/clients/127.0.0.1_5556/billing
     """
     from oncemq.adapters.read_only_disk import ReadOnlyDisk
 

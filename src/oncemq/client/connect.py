@@ -10,6 +10,7 @@ Next: client/client.py.
 from __future__ import annotations
 
 import re
+from contextlib import ExitStack
 from pathlib import Path
 
 import platformdirs
@@ -65,13 +66,14 @@ def connect(
 
 
 def _assemble(state: State, address: str, session_id: bytes, *, in_doubt: str, takeover: bool, offline: bool) -> Client:
-    try:
+    with ExitStack() as undo:
+        undo.callback(state.close)
         link = ZmqLink(address)
-    except BaseException:
-        state.close()
-        raise
-    session = Session(link, SystemClock(), state, session_id=session_id, address=address, takeover=takeover)
-    client = Client(session, Puts(session, Publisher(session_id)), Gets(session, in_doubt=in_doubt))
+        undo.callback(link.close)
+        session = Session(link, SystemClock(), state, session_id=session_id, address=address, takeover=takeover)
+        puts = Puts(session, Publisher(session_id))
+        client = Client(session, puts, Gets(session, in_doubt=in_doubt))
+        undo.pop_all()
     if not offline:
         try:
             session.ensure()

@@ -17,10 +17,10 @@ from oncemq.core.packets import NOBODY, SubscriptionInfo
 from oncemq.core.publisher import Entry
 from oncemq.core.slot import SLOT_BYTES, Slot, decode_slot
 from oncemq.crashpoints import reach
-from oncemq.errors import OutboxFull
-from oncemq.journal.outbox import Outbox, OutboxEntry
+from oncemq.errors import OutboxDamaged, OutboxFull
+from oncemq.journal.outbox import Outbox, OutboxEntry, messages_of
 from oncemq.limits import OUTBOX_BYTES_MAX
-from oncemq.model.block import outline_of
+from oncemq.model.block import BadBlock, outline_of
 from oncemq.ports import Disk, MappedFile
 
 _IDENTITY = "client.json"
@@ -184,18 +184,16 @@ class DirectoryState:
     # --- outbox ----------------------------------------------------------------------------------------
 
     def entries(self) -> list[Entry]:
-        """What an earlier process left unconfirmed, oldest first."""
-        return [
-            Entry(
-                left.stream,
-                left.first_number,
-                outline_of(left.block).count,
-                left.topics,
-                strict=left.strict,
-                block=left.block,
-            )
-            for left in self._outbox.entries
-        ]
+        """What an earlier process left unconfirmed, oldest first; OutboxDamaged if one of them is not a block."""
+        return list(map(self._entry, self._outbox.entries))
+
+    def _entry(self, left: OutboxEntry) -> Entry:
+        try:
+            count = outline_of(left.block).count
+        except BadBlock as problem:
+            others = messages_of([entry for entry in self._outbox.entries if entry is not left])
+            raise OutboxDamaged("the outbox", 0, f"put {left.first_number} is not a block ({problem})", others) from problem
+        return Entry(left.stream, left.first_number, count, left.topics, strict=left.strict, block=left.block)
 
     def keep(self, entry: Entry) -> None:
         """Write an entry before it may be sent. Not synced: it survives kill -9, and a sync makes it survive more."""

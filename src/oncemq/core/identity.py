@@ -116,14 +116,20 @@ def encode_identity(identity: Identity) -> bytes:
 
 def decode_identity(content: bytes, directory: str, client: str) -> Identity:
     """Read the file; raise DirectoryUnusable if it is not this client's, or not ours at all."""
-    try:
-        identity = msgspec.json.decode(content, type=Identity)
-    except msgspec.DecodeError as problem:
-        raise DirectoryUnusable(directory, f"client.json cannot be read ({problem})") from problem
+    identity = read_identity_file(content, directory)
     if identity.client != client:
         raise DirectoryUnusable(
             directory, f"it belongs to client {identity.client!r}, not {client!r}: use a directory per client"
         )
+    return identity
+
+
+def read_identity_file(content: bytes, directory: str) -> Identity:
+    """Read the file, whosever it is; raise DirectoryUnusable if it cannot be read or is too new."""
+    try:
+        identity = msgspec.json.decode(content, type=Identity)
+    except msgspec.DecodeError as problem:
+        raise DirectoryUnusable(directory, f"client.json cannot be read ({problem})") from problem
     if identity.format > FORMAT:
         raise DirectoryUnusable(directory, f"it was written by a newer version (format {identity.format}): upgrade oncemq")
     return identity

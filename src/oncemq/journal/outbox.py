@@ -3,7 +3,8 @@
 
 May not: sync by itself; take the lock of the directory (the client does); number anything.
 The idea: the journal's segments and groups, one group per block, not synced: that survives kill -9 at the price of one
-write, and `sync` makes it survive a power cut where a promise needs it (PutPending). Numbers of a stream are confirmed
+write, and `sync` makes it survive a power cut where a promise needs it (PutPending); behind what it synced it leaves a group
+without records, which proves it: wrong bytes before that are damage and not a torn write. Numbers of a stream are confirmed
 in order, so a segment is done when the last block in it is; it is then renamed to the next number and written over.
 What was confirmed is noted in passing, with a later block: forgetting it costs a repeat, which the broker recognises.
 
@@ -21,7 +22,7 @@ from contextlib import contextmanager, suppress
 
 import msgspec
 
-from oncemq.errors import DiskFull, JournalDamaged, SyncFailed
+from oncemq.errors import DiskFull, JournalDamaged, OutboxDamaged, SyncFailed
 from oncemq.journal.codec import BadRecord, check_block_bytes, open_frame, seal_parts
 from oncemq.journal.segment import (
     GROUP_BYTES,
@@ -82,6 +83,8 @@ class _Segment(msgspec.Struct):
     capacity: int
     end: int
     synced: int
+    start_id: bytes
+    group_number: int = 0
     waiting: int = 0
 
 
@@ -126,12 +129,19 @@ class Outbox:
 
     @classmethod
     def open(cls, disk: Disk, *, start_id: bytes, segment_bytes: int = OUTBOX_SEGMENT_BYTES) -> Outbox:
-        """Find what was left. Torn bytes behind the last sync are cut; wrong bytes before it raise JournalDamaged."""
+        """Find what was left. Torn bytes behind the last sync are cut; wrong bytes before it raise OutboxDamaged."""
         outbox = cls(disk, start_id, segment_bytes)
+        damage: JournalDamaged | None = None
         for number in numbers_of(disk.names(), OUTBOXES):
             outbox._last_segment = number
-            outbox._read_segment(number)
+            try:
+                outbox._read_segment(number)
+            except JournalDamaged as problem:
+                damage = damage or problem
         outbox.entries = [entry for entry in outbox.entries if entry.last_number > outbox.confirmed.get(entry.stream, 0)]
+        if damage is not None:
+            outbox.close(clean=False)
+            raise OutboxDamaged(damage.name, damage.position, damage.reason, messages_of(outbox.entries)) from damage
         for stream, number in list(outbox.confirmed.items()):
             outbox._retire_waiting(stream, number)
         outbox._drop_done()
@@ -150,16 +160,18 @@ class Outbox:
             file.close()
             self._disk.unlink(name)
             return
-        segment = self._segments[number] = _Segment(number, file, file.size(), 0, 0)
+        segment = self._segments[number] = _Segment(number, file, file.size(), 0, 0, header.start_id)
         self._newest = number
-        walk: Walk[OutboxEntry | _Confirmed] = Walk(file, header, file.size(), _check)
+        walk = walk_outbox(file, header)
+        last = HEADER_BYTES
         for group in walk:
             for item, _, _ in group.items:
                 self._found(segment, item)
-        walk.search_claims()
-        if walk.position < walk.synced:
-            raise JournalDamaged(name, walk.position, walk.reason or "it is shorter than it was")
-        segment.end = walk.position
+                last = group.end
+        check_claims(walk, name)
+        segment.end, segment.group_number = walk.position, walk.group_number
+        if last <= walk.synced:
+            segment.synced = segment.end  # Nothing in it waits for a sync, and what proves that needs none.
 
     def _found(self, segment: _Segment, item: OutboxEntry | _Confirmed) -> None:
         if isinstance(item, _Confirmed):
@@ -199,7 +211,7 @@ class Outbox:
         if segment is not None:
             told = _confirmed_parts(self._news)
             size = sum(map(len, parts)) + sum(map(len, told))
-            if segment.end + GROUP_BYTES + size <= segment.capacity:
+            if segment.end + 2 * GROUP_BYTES + size <= segment.capacity:  # The second one for the proof of a sync.
                 self._write_group(segment, told + parts, size, records + len(told))
                 return segment
         return self._write_to_next(parts, records)
@@ -209,7 +221,7 @@ class Outbox:
         told = _confirmed_parts(self.confirmed)
         parts, records = told + parts, records + len(told)
         size = sum(map(len, parts))
-        segment = self._next_segment(HEADER_BYTES + GROUP_BYTES + size)
+        segment = self._next_segment(HEADER_BYTES + 2 * GROUP_BYTES + size)
         self._write_group(segment, parts, size, records)
         self._drop_done()
         return segment
@@ -219,7 +231,7 @@ class Outbox:
         head = pack_group_header(size, self._group_number + 1, number, number, segment.synced, self._start_id, records)
         self._checked_write(segment, segment.end, [head, *parts])
         segment.end += GROUP_BYTES + size
-        self._group_number += 1
+        self._group_number = segment.group_number = self._group_number + 1
         self._news = {}
         self._before = None
 
@@ -230,7 +242,7 @@ class Outbox:
             return
         self._active, self._group_number = before.active, before.group_number
         if before.active is not None:
-            before.active.end = before.end
+            before.active.end, before.active.group_number = before.end, before.group_number
         self._last_segment, self._newest = before.last_segment, before.newest
         for number in [number for number in self._segments if number > before.last_segment]:
             self._segments.pop(number).file.close()  # The next one gets its number, and writes over it.
@@ -252,6 +264,7 @@ class Outbox:
         header = SegmentHeader(_NO_LOG, self._start_id, number, 0, HEADER_BYTES)
         segment.end = HEADER_BYTES
         segment.synced = HEADER_BYTES
+        segment.start_id = self._start_id
         self._checked_write(segment, 0, [encode_segment_header(header)])
         self._segments[number] = self._active = segment
         self._last_segment = self._newest = number
@@ -282,13 +295,16 @@ class Outbox:
             file.close()
             self._disk.unlink(name)
             raise
-        return _Segment(number, file, capacity_bytes, 0, 0)
+        return _Segment(number, file, capacity_bytes, 0, 0, self._start_id)
 
     def sync(self) -> None:
-        """Make everything in the outbox durable, or raise SyncFailed."""
-        for segment in self._segments.values():
-            if segment.synced < segment.end:
-                self._sync_segment(segment)
+        """Make everything in the outbox durable, with the proof that it was, or raise SyncFailed."""
+        self._go_back()
+        unsynced = [segment for segment in self._segments.values() if segment.synced < segment.end]
+        for segment in unsynced:
+            self._sync_segment(segment)
+        for segment in unsynced:
+            self._prove(segment)
         if self._has_new_names:
             with _refusing():
                 self._disk.sync_names()
@@ -303,6 +319,22 @@ class Outbox:
             self._failure = SyncFailed(file_name(OUTBOXES, segment.number), str(error))
             raise self._failure from error
         segment.synced = segment.end
+
+    def _prove(self, segment: _Segment) -> None:
+        """Write a group without records, which names what was synced, and sync that too."""
+        if segment.end + GROUP_BYTES > segment.capacity:
+            return  # Written by an older version, which left no room for it.
+        number = segment.number
+        if segment is self._active:
+            self._before = _Before(segment, segment.end, self._group_number, self._last_segment, self._newest, self._news)
+        head = pack_group_header(0, segment.group_number + 1, number, number, segment.synced, segment.start_id, 0)
+        self._checked_write(segment, segment.end, [head])
+        segment.end += GROUP_BYTES
+        segment.group_number += 1
+        if segment is self._active:
+            self._group_number = segment.group_number
+            self._before = None
+        self._sync_segment(segment)
 
     # --- retiring -----------------------------------------------------------------------------------
 
@@ -384,6 +416,23 @@ class Outbox:
                 self._write([], 0)
         for segment in [*self._segments.values(), *self._spares]:
             segment.file.close()
+
+
+def walk_outbox(file: File, header: SegmentHeader) -> Walk[OutboxEntry | _Confirmed]:
+    """Walk through one file of an outbox."""
+    return Walk(file, header, file.size(), _check)
+
+
+def check_claims(walk: Walk[OutboxEntry | _Confirmed], name: str) -> None:
+    """Raise JournalDamaged if the walk ended before what was synced."""
+    walk.search_claims()
+    if walk.position < walk.synced:
+        raise JournalDamaged(name, walk.position, walk.reason or "it is shorter than it was")
+
+
+def messages_of(entries: list[OutboxEntry]) -> int:
+    """How many messages these blocks hold: each takes a number per topic."""
+    return sum(entry.numbers // max(1, len(entry.topics)) for entry in entries)
 
 
 def _confirmed_parts(numbers: dict[bytes, int]) -> list[Bytes]:

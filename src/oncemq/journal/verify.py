@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Check every checksum of a journal and say what is wrong, without changing a byte: `oncemq verify`.
+"""Check every checksum of a journal or a client's state and say what is wrong, without changing a byte: `oncemq verify`.
 
 May not: write; stop at the first problem; hold more than one group in memory.
 The idea: the same walk as a start, but through everything, and problems are reported instead of raised. A torn tail of
@@ -13,11 +13,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import chain
 
-import msgspec
-
 from oncemq.core.records import Record
 from oncemq.errors import DirectoryTooNew, DirectoryUnusable, InvariantViolated, JournalDamaged, JournalIncomplete
 from oncemq.journal.codec import check_record
+from oncemq.journal.finding import Finding
 from oncemq.journal.index import HELD, BadIndex, SegmentIndex, encode_index, read_index
 from oncemq.journal.recovery import State, read_identity, recover
 from oncemq.journal.segment import (
@@ -32,20 +31,18 @@ from oncemq.journal.segment import (
     numbers_of,
 )
 from oncemq.journal.snapshots import BadSnapshot, read_snapshot
+from oncemq.journal.verify_state import is_state_directory, verify_state
 from oncemq.ports import Disk, File
 
 
-class Finding(msgspec.Struct, frozen=True):
-    """One file was checked. `problem` is "" if nothing is wrong with it; `position` says where the problem begins."""
-
-    name: str
-    bytes_checked: int
-    problem: str = ""
-    position: int = 0
-
-
 def verify(disk: Disk, state: State) -> Iterator[Finding]:
-    """Yield one finding per file, problems included, then one per missing file or range. `state` is filled meanwhile."""
+    """Yield one finding per file, problems included, then one per missing file or range. `state` is filled meanwhile.
+
+    A client's state directory is checked as well as a journal.
+    """
+    if is_state_directory(disk.names()):
+        yield from verify_state(disk)
+        return
     try:
         identity = read_identity(disk)
     except (JournalDamaged, DirectoryTooNew, DirectoryUnusable) as error:

@@ -1,0 +1,19 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What checking one file gave.
+
+May not: check anything.
+Next: verify.py and verify_state.py, which find.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """One file was checked. `problem` is "" if nothing is wrong with it; `position` says where the problem begins."""
+
+    name: str
+    bytes_checked: int
+    problem: str = ""
+    position: int = 0
