@@ -33,7 +33,8 @@ def in_parallel(function: Callable[[Input], Result], inputs: Iterable[Input]) ->
     pool = ProcessPoolExecutor(workers, context, initializer=logging.disable, initargs=(logging.CRITICAL,))
     source = iter(inputs)
     try:
-        waiting: deque[Future[Result]] = deque(pool.submit(function, each) for each in islice(source, 4 * workers))
+        # One more than can be worked on: whoever has enough waits for those that have begun.
+        waiting: deque[Future[Result]] = deque(pool.submit(function, each) for each in islice(source, workers + 1))
         while waiting:
             yield waiting.popleft().result()
             waiting.extend(pool.submit(function, each) for each in islice(source, 1))

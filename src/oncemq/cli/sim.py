@@ -22,52 +22,89 @@ import typer
 from oncemq.cli.exits import Exit
 from oncemq.cli.options import Json
 from oncemq.cli.output import Output, output_of
+from oncemq.errors import UsageError
 
 if TYPE_CHECKING:
     from oncemq.sim.swarm import Outcome
 
-Seeds = Annotated[int, typer.Option("--seeds", min=1, metavar="N", help="How many seeds to run.")]
-First = Annotated[int, typer.Option("--first", min=0, metavar="SEED", help="The first seed.")]
-Seed = Annotated[int | None, typer.Option("--seed", min=0, metavar="SEED", help="Replay this one seed, and print its history.")]
-Bugs = Annotated[bool, typer.Option("--bugs", help="Plant each known bug in the product, and run seeds until it is caught.")]
-Images = Annotated[
-    int | None, typer.Option("--images", min=1, metavar="N", help="Recover from N crash images of recorded runs instead.")
+SHRUNK_MAX = 3
+"""Seeds that are shrunk after a run: the others most likely fail of the same."""
+
+SEEDS, AGAIN, EVERYTHING = "Worlds drawn from seeds", "One of them again", "Everything within bounds"
+
+Seeds = Annotated[int, typer.Option("--seeds", min=1, metavar="N", help="How many seeds to run.", rich_help_panel=SEEDS)]
+First = Annotated[
+    int,
+    typer.Option("--first", min=0, metavar="SEED", help="The first seed, or run of --images.", rich_help_panel=SEEDS),
 ]
-CrashPoints = Annotated[
-    bool, typer.Option("--crash-points", help="Let somebody die at every crash point, and at every pair of them.")
+Bugs = Annotated[
+    bool,
+    typer.Option("--bugs", help="Plant each known bug in the product, and run seeds until it is caught.", rich_help_panel=SEEDS),
+]
+Seed = Annotated[
+    int | None,
+    typer.Option("--seed", min=0, metavar="SEED", help="Replay this seed, and print its history.", rich_help_panel=AGAIN),
+]
+Cut = Annotated[
+    str | None,
+    typer.Option("--cut", metavar="CUT", help="With --seed: only this part of its world.", rich_help_panel=AGAIN),
 ]
 Case = Annotated[
-    str | None, typer.Option("--case", metavar="CASE", help="Replay one case of --crash-points, and print its history.")
+    str | None,
+    typer.Option("--case", metavar="CASE", help="Replay a case of --crash-points, and print its history.", rich_help_panel=AGAIN),
 ]
-Explore = Annotated[bool, typer.Option("--explore", help="Search all orders of events for three messages, within bounds.")]
+Images = Annotated[
+    int | None,
+    typer.Option(
+        "--images", min=1, metavar="N", help="Recover from N crash images of recorded runs.", rich_help_panel=EVERYTHING
+    ),
+]
+CrashPoints = Annotated[
+    bool,
+    typer.Option("--crash-points", help="Let somebody die at every crash point, and at every pair.", rich_help_panel=EVERYTHING),
+]
+Explore = Annotated[
+    bool,
+    typer.Option("--explore", help="Search all orders of events for three messages.", rich_help_panel=EVERYTHING),
+]
 
 
 def sim(
     context: typer.Context,
     seeds: Seeds = 100,
     first: First = 0,
-    seed: Seed = None,
     bugs: Bugs = False,
+    seed: Seed = None,
+    cut: Cut = None,
+    case: Case = None,
     images: Images = None,
     crash_points: CrashPoints = False,
-    case: Case = None,
     explore: Explore = False,
     _json: Json = False,
 ) -> int:
     """Run the broker and its clients in simulated worlds that go wrong, and judge what they did.
 
-    oncemq sim --seeds 500
+    Whatever breaks a promise is made as small as can be and printed with the line that replays it. The whole judgement:
+
+    oncemq sim --seeds 500 · worlds with drawn faults, each run in two processes that must agree
+
+    oncemq sim --bugs · plant every known bug, and see each of them caught
+
+    oncemq sim --images 100000 · every way a power cut may leave a disk, recovered
+
+    oncemq sim --crash-points · a death at every crash point, and at every pair of them
+
+    oncemq sim --explore · every order of events for three messages, two crashes and a lossy line
+
+    And one world again, with all that happened in it:
 
     oncemq sim --seed 81 > history.jsonl
-
-    oncemq sim --bugs
-
-    oncemq sim --images 100000
-
-    oncemq sim --crash-points
-
-    oncemq sim --explore
     """
+    chosen = [bugs, seed is not None, case is not None, images is not None, crash_points, explore]
+    if sum(chosen) > 1:
+        raise UsageError("choose one of --bugs, --seed, --case, --images, --crash-points and --explore")
+    if cut is not None and seed is None:
+        raise UsageError("--cut says which part of a --seed to replay: name the seed")
     from oncemq.cli import proofs
 
     output = output_of(context)
@@ -80,21 +117,27 @@ def sim(
     if explore:
         return proofs.run_explore(output)
     if seed is not None:
-        return _replay(output, seed)
+        return _replay(output, seed, cut or "")
     return _hunt(output) if bugs else _run(output, first, first + seeds)
 
 
-def _replay(output: Output, seed: int) -> int:
+def _replay(output: Output, seed: int, text: str) -> int:
     """One seed again, with its whole history: what happened is on stdout, the verdict on stderr."""
+    from oncemq.sim.cuts import LOWEST, read_cut
+    from oncemq.sim.shrink import violations_of
     from oncemq.sim.swarm import Swarm
 
-    swarm = Swarm(seed)
-    outcome = swarm.run()
+    try:
+        swarm = Swarm(seed, read_cut(text))
+    except ValueError as problem:
+        fields = ", ".join(f"{name}=N" for name in LOWEST)
+        return output.failure("no_such_cut", f"a cut is {fields}, off=NAME+NAME, strikes=N+N, with commas: {problem}")
+    violations = violations_of(swarm)
     for line in swarm.history.lines():
         output.line(line.decode())
-    for law, witnesses in outcome.violations.items():
+    for law, witnesses in violations.items():
         output.failure(law, "; ".join(witnesses[:5]))
-    return Exit.FAILED if outcome.violations else Exit.OK
+    return Exit.FAILED if violations else Exit.OK
 
 
 # --- many seeds -------------------------------------------------------------------------------------
@@ -103,8 +146,10 @@ def _replay(output: Output, seed: int) -> int:
 def _run(output: Output, first: int, end: int) -> int:
     started = time.monotonic()
     totals = dict.fromkeys(("seeds", "messages", "faults", "crashes", "packets", "violations", "replay_mismatches"), 0)
+    guilty: list[int] = []
     for one, other in _watched(output, _twins(first, end), end - first):
         totals["seeds"] += 1
+        guilty += [one.seed] if one.violations else []
         for name in ("messages", "faults", "crashes", "packets"):
             totals[name] += getattr(one, name)
         totals["violations"] += bool(one.violations)
@@ -113,8 +158,20 @@ def _run(output: Output, first: int, end: int) -> int:
     seconds = time.monotonic() - started
     # Both workers run every seed, each on a core of its own: this is the rate of one core.
     row = totals | {"seconds": round(seconds, 1), "messages_per_second": round(totals["messages"] / seconds)}
+    _shrink(output, guilty)
     output.card(row)
     return Exit.FAILED if totals["violations"] or totals["replay_mismatches"] else Exit.OK
+
+
+def _shrink(output: Output, seeds: list[int]) -> None:
+    """Say of the first seeds that broke a promise how little of their worlds is needed for that."""
+    from oncemq.sim.shrink import shrink
+
+    for seed in seeds[:SHRUNK_MAX]:
+        output.note(f"shrinking seed {seed}")
+        shrunk = shrink(seed)
+        if shrunk is not None:
+            output.failure(shrunk.law, f"{shrunk.witness}  (smallest world: {shrunk.world}; replay: {shrunk.replay})")
 
 
 def _tell(output: Output, one: Outcome, other: Outcome) -> None:

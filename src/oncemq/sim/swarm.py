@@ -21,6 +21,7 @@ from oncemq.journal.journal import JournalSettings
 from oncemq.model.message import Message
 from oncemq.sim.actors import Actor, Publisher, Subscriber, Wanderer
 from oncemq.sim.checkers import check
+from oncemq.sim.cuts import Cut
 from oncemq.sim.disk import SimDisk
 from oncemq.sim.history import Event, History
 from oncemq.sim.network import DELIVER, DROP, Transit, Verdict
@@ -125,8 +126,9 @@ def draw_later(random: Random) -> tuple[str, ...]:
 class Swarm:
     """One run of one seed."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, cut: Cut | None = None) -> None:
         self.seed = seed
+        self._cut = cut or Cut()
         settings = JournalSettings(segment_bytes=16 * 1024, reserve_bytes=24 * 1024, segment_records_max=60)
         self.world = World(seed, settings=settings)
         self.scheduler = self.world.scheduler
@@ -134,9 +136,12 @@ class Swarm:
         self.plan = draw_plan(self.scheduler.random("plan"))
         self.plan.later = draw_later(self.scheduler.random("plan/later"))
         self.plan.stagers = int(self.scheduler.random("plan/stagers").random() < 0.4)
+        self.plan = self._cut.of(self.plan)
         self.random = self.scheduler.random("nemesis")
         self.line = self.scheduler.random("line")
         self.actors: list[Actor] = []
+        self.strikes = 0
+        """Faults drawn for instants; a cut may leave some out."""
         self.faults = 0
         self.crashes = 0
         self.is_healed = False
@@ -247,11 +252,14 @@ class Swarm:
         """Draw all faults beforehand, then heal, then watch until everybody is done."""
         span_us = self.plan.span_ms * 1000
         struck = [name for name in self.plan.classes if name not in LINE_CLASSES]
+        strikes: list[tuple[str, int]] = []
         for _ in range(self.plan.faults if struck else 0):
-            name = self.random.choice(struck)
-            self.scheduler.after(self.random.randrange(span_us), partial(self._strike, name))
-        for name in self.plan.later:
-            self.scheduler.after(self._later.randrange(span_us), partial(self._strike, name))
+            strikes.append((self.random.choice(struck), self.random.randrange(span_us)))
+        strikes += [(name, self._later.randrange(span_us)) for name in self.plan.later]
+        for number, (name, after_us) in enumerate(strikes):
+            if self._cut.keeps(number):
+                self.scheduler.after(after_us, partial(self._strike, name))
+        self.strikes = len(strikes)
         self.scheduler.after(span_us, self._heal)
         self._watch()
 
