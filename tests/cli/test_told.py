@@ -26,7 +26,7 @@ def leave_in_doubt(address: str, state: Path) -> None:
     """Be handed a message and die."""
     client = oncemq.connect(address, id="billing", state=state)
     assert client.get("orders", timeout=5) is not None
-    client.abandon()
+    client._abandon()
 
 
 def test_what_is_in_doubt_is_told_until_somebody_decides(shell: Shell, broker: oncemq.Broker, tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ def test_leaving_the_with_block_finishes_the_last_message(connect: Connect, topi
         assert [get_value(client, topic) for _ in range(2)] == [b"b", None]
 
 
-@pytest.mark.parametrize("how", ["exception", "close", "abandon"])
+@pytest.mark.parametrize("how", ["exception", "close", "_abandon"])
 def test_ending_in_any_other_way_leaves_it_in_doubt(connect: Connect, topic: str, how: str) -> None:
     """R7, G4: an exception, close() alone, or death: nobody knows whether it was handled."""
     client = connect()
@@ -70,7 +70,7 @@ def test_what_is_in_doubt_can_be_chosen_at_connect(connect: Connect, topic: str,
     client.subscribe(topic)
     client.put_many(topic, [b"a", b"b", b"c"])
     assert [get_value(client, topic) for _ in range(2)] == [b"a", b"b"]
-    client.abandon()
+    client._abandon()
     client = connect(in_doubt=choice)
     assert [get_value(client, topic) for _ in range(3)] == rest
 
@@ -85,7 +85,7 @@ def test_an_in_doubt_topic_does_not_hold_up_another(connect: Connect, topic: str
     assert get_value(client, doubtful) == b"1"
     assert [get_value(client, fine) for _ in range(2)] == [b"1", b"2"]
     client.ack(fine)
-    client.abandon()
+    client._abandon()
     client = connect()
     assert get_value(client, fine) is None
     with pytest.raises(oncemq.InDoubt):
@@ -218,7 +218,7 @@ def test_a_client_works_offline_and_everything_is_sent_when_the_broker_comes(tmp
     with pytest.raises(oncemq.PutPending, match="2 message\\(s\\) are kept in the outbox") as caught:
         writer.flush(timeout=0)
     assert caught.value.pending == writer.pending == 2
-    writer.abandon()
+    writer._abandon()
     writer = oncemq.connect(address, id="writer", state=tmp_path / "writer", offline=True)
     assert writer.pending == 2
     writer.put("t", b"3", wait=False)
@@ -255,7 +255,7 @@ def test_an_ephemeral_client_says_where_its_pending_puts_are() -> None:
     client.put("t", b"x", wait=False)
     with pytest.raises(oncemq.PutPending, match="in this process's memory"):
         client.flush(timeout=0)
-    client.abandon()
+    client._abandon()
 
 
 # --- the state directory --------------------------------------------------------------------------------
@@ -348,7 +348,7 @@ def test_a_newer_session_fences_the_older(connect: Connect, broker: oncemq.Broke
                 old.put(topic, b"x")
             with pytest.raises(oncemq.Fenced):
                 old.get(topic, timeout=0)
-    old.abandon()
+    old._abandon()
 
 
 @pytest.mark.parametrize("content", ["", "{", '{"client": 5}', '{"client": "one", "format": 99}'])

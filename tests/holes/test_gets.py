@@ -606,7 +606,7 @@ def stop(world: World) -> None:
     with world.connect() as admin:
         admin.admin.shutdown()
         world.clock.pause(10)
-        admin.forget()
+        admin._forget()
 
 
 # --- rules §4.11: who loses the right to wait is told at once --------------------------------------------------------
@@ -623,7 +623,7 @@ def refused_while_waiting(act: Callable[[World], None], *, any_topic: bool = Fal
     world.run(lambda: act(world))
     assert world.scheduler.run(until=lambda: not process.is_running)
     assert world.scheduler.time_us - began_us < 100_000 < GET_WAIT_MS_MAX * 1000
-    client.forget()
+    client._forget()
     assert isinstance(process.error, OnceMQError)
     return process.error
 

@@ -303,3 +303,56 @@ def test_h33_a_broker_set_back_to_before_a_gap_that_was_told_is_noticed() -> Non
         sub.close()  # type: ignore[attr-defined]
 
     world.run(after)
+
+
+def test_taking_up_many_subscriptions_costs_no_sync_for_each() -> None:
+    """R8: the first hand-over reserves and syncs; until then an old slot says the same."""
+    world = started()
+    syncs = 0
+
+    def count() -> None:
+        nonlocal syncs
+        syncs += 1
+
+    def script() -> None:
+        with world.connect("sub") as sub:
+            for index in range(40):
+                sub.subscribe(f"t{index}")
+        world.on_sync = count
+        with world.connect("sub"):
+            assert 0 < syncs < 20
+        assert syncs < 20
+
+    world.run(script)
+
+
+@pytest.mark.parametrize("death", ["clean", "kill"])
+def test_what_a_later_run_handed_out_is_in_doubt_after_a_power_cut(death: str) -> None:
+    """R8: taking up a slot is not synced, its first hand-over is; so nothing comes again untold."""
+    world = started()
+
+    def before() -> None:
+        subscribed(world)
+        with world.connect("pub") as pub:
+            pub.put_many("t", number(10))
+        first = world.connect("sub")
+        assert first.get_many("t", 3, timeout=0)
+        if death == "clean":
+            first.ack("t")
+            first.close()
+        else:
+            world.crash_client(first)
+        second = world.connect("sub", in_doubt="skip")
+        assert [second.get("t", timeout=0).value for _ in range(2)] == number(2, 3)  # type: ignore[union-attr]
+        world.crash_client(second, power_cut=True)
+
+    world.run(before)
+
+    def after() -> None:
+        with world.connect("sub") as third:
+            with pytest.raises(InDoubt) as told:
+                third.get("t", timeout=0)
+            assert told.value.first <= 4
+            assert told.value.end >= 5
+
+    world.run(after)

@@ -268,7 +268,7 @@ def test_h32_an_ephemeral_client_that_vanished_is_forgotten_after_its_lease(monk
         world.connect("durable").close()
         client = world.connect()
         client.subscribe("t")
-        client.forget()
+        client._forget()
 
     def names() -> list[bool]:
         assert world.loop is not None
@@ -296,7 +296,7 @@ def test_h32_an_ephemeral_put_without_an_answer_says_that_it_is_only_in_memory()
             client.put("t", b"x")
         assert not told.value.is_durable
         assert "memory" in str(told.value)
-        client.forget()
+        client._forget()
 
     world.run(script)
 

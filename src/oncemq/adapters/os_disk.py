@@ -15,10 +15,11 @@ import fcntl
 import mmap
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
 
-from oncemq.errors import DirectoryLocked, DirectoryUnusable
+from oncemq.errors import DirectoryLocked, DirectoryUnusable, DiskFull
 
 Part = bytes | bytearray | memoryview
 
@@ -158,6 +159,8 @@ class OsDisk:
             self._make_directory(create=create)
             self._check_directory()
         except OSError as error:
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                raise DiskFull(str(directory)) from error
             raise DirectoryUnusable(str(directory), error.strerror or str(error)) from error
 
     def __str__(self) -> str:
@@ -166,9 +169,9 @@ class OsDisk:
     def _make_directory(self, *, create: bool) -> None:
         if not create or self.directory.exists():
             return
-        self.directory.parent.mkdir(parents=True, exist_ok=True)
-        self.directory.mkdir(mode=_DIRECTORY_MODE, exist_ok=True)
-        _sync_directory(self.directory.parent)
+        for missing in reversed([path for path in (self.directory, *self.directory.parents) if not path.exists()]):
+            missing.mkdir(mode=_DIRECTORY_MODE, exist_ok=True)  # Private too, the parents we make: they name brokers and clients.
+            _sync_directory(missing.parent)
 
     def _check_directory(self) -> None:
         if not self.directory.exists():
@@ -186,9 +189,10 @@ class OsDisk:
             holder = os.pread(descriptor, 32, 0).strip()
             os.close(descriptor)
             raise DirectoryLocked(str(self), int(holder) if holder.isdigit() else None) from None
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, b"%d\n" % os.getpid(), 0)
         self._lock_descriptor = descriptor
+        with suppress(OSError):  # Who holds it is only told to people; on a full disk the lock holds all the same.
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, b"%d\n" % os.getpid(), 0)
 
     def unlock(self) -> None:
         if self._lock_descriptor >= 0:

@@ -36,6 +36,8 @@ def blocks_of(
     _check_keys(keys)
     if isinstance(values, list | tuple):
         _checked(list(values))  # What is all there is judged as a whole: one bad value, and nothing is put.
+    if not isinstance(values, Iterable):
+        raise UsageError(f"put_many needs several values, not {type(values).__name__}")
     source = iter(values)
     taken = 0
     while chunk := _checked(list(islice(source, BLOCK_CUT_MESSAGES))):
@@ -89,10 +91,26 @@ def _filled(block: OpenBlock, values: list[bytes], keys: list[bytes | None] | No
     return block
 
 
-def milliseconds(timeout: float | None) -> int | None:
+def milliseconds(timeout: object) -> int | None:
     """Turn seconds as a caller gives them into milliseconds; None is for ever."""
     if timeout is None:
         return None
-    if not timeout >= 0:  # Also what is not a number at all.
-        raise UsageError("a timeout is a number of seconds and cannot be negative")
+    if not isinstance(timeout, int | float) or not timeout >= 0:  # The second also refuses NaN.
+        raise UsageError(f"a timeout is a number of seconds and cannot be negative, not {timeout!r}")
     return None if timeout == float("inf") else int(timeout * 1000)
+
+
+def as_topics(topic: object) -> tuple[str, ...]:
+    """The topics of a put: one as text, or a list or tuple of them."""
+    if isinstance(topic, str):
+        return (topic,)
+    if not isinstance(topic, list | tuple) or not all(isinstance(name, str) for name in topic):
+        raise UsageError(f"a topic is text, or several in a list or tuple, not {topic!r}"[:200])
+    return tuple(topic)
+
+
+def whole(number: object, what: str, lowest: int) -> int:
+    """A whole number of at least that much."""
+    if not isinstance(number, int) or isinstance(number, bool) or number < lowest:
+        raise UsageError(f"{what} must be a whole number of at least {lowest}, not {number!r}")
+    return number

@@ -19,7 +19,7 @@ from typing import Literal, Self, TypeVar, overload
 import msgspec
 
 from oncemq.client.admin import Admin
-from oncemq.client.bulk import as_bytes, milliseconds
+from oncemq.client.bulk import as_bytes, as_topics, milliseconds, whole
 from oncemq.client.databases import database_of
 from oncemq.client.effects import TABLE, DatabaseTransaction, Effects
 from oncemq.client.gets import Gets
@@ -154,7 +154,7 @@ class Client:
         """
         if type(value) is not bytes:
             value = as_bytes(value)
-        topics = (topic,) if isinstance(topic, str) else tuple(topic)
+        topics = (topic,) if isinstance(topic, str) else as_topics(topic)
         if wait:
             self._check_open()
             entry = self._puts.put_one(topics, value, key, headers, strict)
@@ -176,7 +176,9 @@ class Client:
     ) -> Receipts:
         """Store many messages, in order, and return once all are on the broker's disk."""
         self._check_open()
-        topics = (topic,) if isinstance(topic, str) else tuple(topic)
+        topics = as_topics(topic)
+        if keys is not None and not isinstance(keys, Iterable):
+            raise UsageError(f"keys are a list with one key (or None) per value, not {type(keys).__name__}")
         given = None if keys is None else list(keys)
         if given is not None:
             values = list(values)
@@ -218,7 +220,7 @@ class Client:
         """
         self._check_open()
         check_topic(topic)
-        if cursor not in AUTHORITIES | {UNDECIDED}:
+        if cursor not in (*AUTHORITIES, UNDECIDED):
             raise UsageError(f"cursor must be one of {', '.join(sorted(AUTHORITIES))}, not {cursor!r}")
         self._session.ensure()
         kind, at = _start(start)
@@ -259,7 +261,7 @@ class Client:
         Returns None if none came. The call finishes the message the last call handed out. After a crash it raises
         InDoubt until settle() has said what to do with what was handed out then.
         """
-        held = self._held.get(topic) if topic is not None else None
+        held = self._held.get(topic) if type(topic) is str else None
         if held is not None:
             subscriber = held.subscriber
             message = subscriber.take_ready()
@@ -287,8 +289,7 @@ class Client:
     def get_many(self, topic: str, count: int = 1000, timeout: float | None = None) -> list[Message]:
         """Return up to `count` messages as soon as there is one; [] if none came in time. Finishes all handed out before."""
         self._check_open()
-        if count < 1:
-            raise UsageError("get_many needs a count of at least 1")
+        whole(count, "the count of get_many", 1)
         try:
             taken = self._gets.get_many(check_topic(topic), min(count, GET_MANY_MAX), milliseconds(timeout))
         except Gap as gap:
@@ -352,7 +353,7 @@ class Client:
         """Return the messages that were handed out before a crash and may or may not have been handled."""
         self._check_open()
         self._session.ensure()
-        topics = [topic] if topic is not None else list(self._held)
+        topics = [check_topic(topic)] if topic is not None else list(self._held)
         return [message for name in topics for message in self._gets.in_doubt(name)]
 
     def settle(self, topic: str, choice: str) -> None:
@@ -364,8 +365,8 @@ class Client:
     def read(self, topic: str, offset: int, end: int) -> Iterator[Message]:
         """Read messages [offset, end) of any topic: no subscription, nothing finished."""
         self._check_open()
-        if offset < 0:
-            raise UsageError("an offset cannot be negative")
+        whole(offset, "an offset", 0)
+        whole(end, "an end offset", 0)
         return read_range(self._session, check_topic(topic), offset, min(end, OFFSET_MAX))
 
     def subscriptions(self) -> list[str]:
@@ -407,13 +408,13 @@ class Client:
             self._session.close()
         return left
 
-    def abandon(self) -> None:
+    def _abandon(self) -> None:
         """Let go of everything without a word to anybody, as a crash would; only locks and sockets are released."""
         self._is_closed = True
         self._session.state.close()
         self._session.close()
 
-    def forget(self) -> None:
+    def _forget(self) -> None:
         """As after kill -9: nothing is released, because there is nobody left to do it."""
         self._is_closed = True
         self._session.close()
@@ -466,6 +467,14 @@ class Client:
         self._gets.on_welcome(welcome)
 
 
+def _wall_us(time: datetime) -> int:
+    """Microseconds since 1970; what is before that is as good as the beginning."""
+    try:
+        return max(0, int(time.timestamp() * 1_000_000))
+    except (ValueError, OverflowError):  # Too far from 1970 for the clock of this machine: nothing was stored before it.
+        return 0
+
+
 def _start(start: str | int | datetime) -> tuple[str, int]:
     """Turn what a caller says into what the wire says."""
     match start:
@@ -478,6 +487,6 @@ def _start(start: str | int | datetime) -> tuple[str, int]:
         case int() if 0 <= start <= OFFSET_MAX:
             return "offset", start
         case datetime():
-            return "time", max(0, int(start.timestamp() * 1_000_000))
+            return "time", _wall_us(start)
         case _:
             raise UsageError("start must be 'new', 'earliest', an offset or a datetime")

@@ -50,6 +50,10 @@ def connect(
     here is then in doubt, and `client.leftovers` says what became of puts kept for later.
     `offline` does not insist on an answer now: puts are kept.
     """
+    if not isinstance(address, str):
+        raise UsageError(f"an address is text like {DEFAULT_ADDRESS}, not {type(address).__name__}")
+    if state is not None and not isinstance(state, str | Path):
+        raise UsageError(f"a state directory is text or a Path, not {type(state).__name__}")
     if in_doubt not in IN_DOUBT_CHOICES:
         raise UsageError(f"in_doubt must be one of {', '.join(IN_DOUBT_CHOICES)}, not {in_doubt!r}")
     entropy, session_id = SystemEntropy(), SystemEntropy().id16()
@@ -78,7 +82,7 @@ def _assemble(state: State, address: str, session_id: bytes, *, in_doubt: str, t
         try:
             session.ensure()
         except BaseException:
-            client.abandon()
+            client._abandon()
             raise
     return client
 

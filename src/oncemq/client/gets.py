@@ -35,6 +35,14 @@ class Held:
 
     subscriber: Subscriber
     place: Place
+    begin: int
+    """What was finished when it was taken up."""
+
+    @property
+    def is_untouched(self) -> bool:
+        """Whether nothing was handed out or finished since, so that the slot says what it said before."""
+        slot = self.subscriber.slot
+        return self.begin == slot.finished == slot.handed == slot.reserved
 
 
 class Gets:
@@ -75,9 +83,11 @@ class Gets:
         if info.authority in {LOCAL, UNDECIDED}:
             client = self._session.state.identity.client
             subscriber.resume(info, is_os_crash=is_os_crash, taken_over=taken_over, client=client, is_lost=is_lost)
+        is_new = slot.counter == 0
         place.write(slot)
-        place.sync()
-        self.held[info.topic] = Held(subscriber, place)
+        if is_new or taken_over or info.authority not in {LOCAL, UNDECIDED}:
+            place.sync()  # Else what a power cut leaves of the old one says the same, or puts more in doubt.
+        self.held[info.topic] = Held(subscriber, place, slot.finished)
         self._by_topic_id[info.topic_id] = subscriber
         if subscriber.doubt is not None and self._in_doubt != "raise":
             self.settle(info.topic, self._in_doubt)
@@ -365,7 +375,7 @@ class Gets:
 
     def settle(self, topic: str, choice: str) -> None:
         held = self.find_held(topic)
-        if choice not in {"repeat", "skip"}:
+        if choice not in ("repeat", "skip"):
             raise UsageError(f"settle with 'repeat' or 'skip', not {choice!r}")
         held.subscriber.settle(choice)
         if choice == "skip":
@@ -411,7 +421,8 @@ class Gets:
             slot.is_clean = True
             slot.freeze()
             held.place.write(slot)
-            held.place.sync()
+            if not held.is_untouched:
+                held.place.sync()
             held.place.close()
         self.held.clear()
 

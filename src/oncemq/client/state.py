@@ -9,7 +9,10 @@ Next: core/identity.py, core/slot.py, journal/outbox.py for the rules.
 
 from __future__ import annotations
 
+import errno
 import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Protocol
 
 from oncemq.core.identity import Identity, decode_identity, encode_identity
@@ -17,7 +20,7 @@ from oncemq.core.packets import NOBODY, SubscriptionInfo
 from oncemq.core.publisher import Entry
 from oncemq.core.slot import SLOT_BYTES, Slot, decode_slot
 from oncemq.crashpoints import reach
-from oncemq.errors import OutboxDamaged, OutboxFull
+from oncemq.errors import DiskFull, OutboxDamaged, OutboxFull, SyncFailed
 from oncemq.journal.outbox import Outbox, OutboxEntry, messages_of
 from oncemq.limits import OUTBOX_BYTES_MAX
 from oncemq.model.block import BadBlock, outline_of
@@ -50,7 +53,8 @@ class MappedPlace:
         self.write_at(*slot.encode())
 
     def sync(self) -> None:
-        self._file.sync()
+        with told("a slot"):
+            self._file.sync()
 
     def close(self) -> None:
         self._file.close()
@@ -149,9 +153,12 @@ class DirectoryState:
 
     def __init__(self, disk: Disk, directory: str, client: str, start_id: bytes) -> None:
         self._disk = disk
-        disk.lock()
+        self._where = f"the state directory {directory}"
+        with told(self._where):
+            disk.lock()
         try:
             self.identity = self._load(directory, client)
+            self._slots = {name for name in disk.names() if name.startswith(_SLOT)}
             self._outbox = Outbox.open(disk, start_id=start_id)
         except BaseException:
             disk.unlock()
@@ -169,17 +176,21 @@ class DirectoryState:
 
     def save(self, identity: Identity) -> None:
         """Replace the identity, synced: whatever is said next may rely on it."""
+        with told(self._where):
+            self._write_identity(encode_identity(identity))
+        self.identity = identity
+
+    def _write_identity(self, content: bytes) -> None:
         temporary = _IDENTITY + ".new"
         file = self._disk.open(temporary, create=True)
         try:
-            file.write(0, [encode_identity(identity)])
+            file.write(0, [content])
             file.sync()
         finally:
             file.close()
         reach("client.before_state_rename")
         self._disk.rename(temporary, _IDENTITY)
         self._disk.sync_names()
-        self.identity = identity
 
     # --- outbox ----------------------------------------------------------------------------------------
 
@@ -221,10 +232,12 @@ class DirectoryState:
     def open_slot(self, info: SubscriptionInfo) -> tuple[Slot, Place, bool]:
         """Return the slot, where to write it, and whether the operating system died since it was written last."""
         name = _slot_name(info.subscription_id)
-        is_new = name not in self._disk.names()
-        file = self._disk.map(name, SLOT_BYTES)
-        if is_new:
-            self._disk.sync_names()  # A slot that vanishes with the power would be taken for one nothing was handed out from.
+        with told(self._where):
+            is_new = name not in self._slots
+            file = self._disk.map(name, SLOT_BYTES)
+            if is_new:
+                self._disk.sync_names()  # A slot that vanishes with the power would be taken for one nothing was handed out from.
+                self._slots.add(name)
         place = MappedPlace(file)
         slot = decode_slot(file.read(0, SLOT_BYTES))
         is_os_crash = slot is not None and not slot.is_clean and (slot.boot != self._boot or self._boot == b"\0" * 16)
@@ -236,25 +249,33 @@ class DirectoryState:
     def newest_bookmark(self) -> tuple[bytes, int]:
         """(start id, append number) of the newest message any slot knows of: a broker that was set back does not have it."""
         newest = NOBODY, 0
-        for name in self._disk.names():
-            if name.startswith(_SLOT):
-                file = self._disk.map(name, SLOT_BYTES)
-                slot = decode_slot(file.read(0, SLOT_BYTES))
-                file.close()
-                if slot is not None and slot.append_number > newest[1]:
-                    newest = slot.start_id, slot.append_number
+        for name in sorted(self._slots):
+            file = self._disk.map(name, SLOT_BYTES)
+            slot = decode_slot(file.read(0, SLOT_BYTES))
+            file.close()
+            if slot is not None and slot.append_number > newest[1]:
+                newest = slot.start_id, slot.append_number
         return newest
 
     def keep_slots(self, subscription_ids: list[int]) -> None:
         """Remove the slots of subscriptions that are no more."""
         kept = set(map(_slot_name, subscription_ids))
-        for name in self._disk.names():
-            if name.startswith(_SLOT) and name not in kept:
-                self._disk.unlink(name)
+        for name in sorted(self._slots - kept):
+            self._disk.unlink(name)
+        self._slots &= kept
 
     def close(self) -> None:
         self._outbox.close()
         self._disk.unlock()
+
+
+@contextmanager
+def told(where: str) -> Iterator[None]:
+    """Say in our words what the disk refused."""
+    try:
+        yield
+    except OSError as error:
+        raise (DiskFull(where) if error.errno == errno.ENOSPC else SyncFailed(where, error.strerror or str(error))) from error
 
 
 def _kept(entry: Entry) -> OutboxEntry:

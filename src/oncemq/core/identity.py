@@ -10,12 +10,22 @@ Next: core/sessions.py for the broker's side, client/state.py for the file.
 from __future__ import annotations
 
 import msgspec
+from crc32c import crc32c
 
 from oncemq.core.packets import NOBODY, Hello
 from oncemq.errors import DirectoryUnusable, UsageError
 from oncemq.limits import KNOWN_SESSIONS_MAX, PAST_SESSIONS_MAX, PENDING_STREAMS_MAX
 
-FORMAT = 1
+FORMAT = 2
+
+
+_NEXT = "restore this directory from a backup, or move it away and connect once with takeover=True (puts kept in it stay there)"
+
+
+class _Format(msgspec.Struct, frozen=True):
+    """All that is read before the format is known."""
+
+    format: int = FORMAT
 
 
 class Leftovers(msgspec.Struct, frozen=True):
@@ -34,6 +44,8 @@ class Identity(msgspec.Struct, frozen=True):
 
     client: str
     format: int = FORMAT
+    checksum: str = ""
+    """CRC32C of this very file with an empty checksum; only in the file."""
     log: str = ""
     welcomed: str = ""
     tried: tuple[str, ...] = ()
@@ -111,7 +123,13 @@ def hello(
 
 
 def encode_identity(identity: Identity) -> bytes:
-    return msgspec.json.format(msgspec.json.encode(identity), indent=2) + b"\n"
+    written = msgspec.structs.replace(identity, format=FORMAT, checksum="")
+    written = msgspec.structs.replace(written, checksum=_checksum(written))
+    return msgspec.json.format(msgspec.json.encode(written), indent=2) + b"\n"
+
+
+def _checksum(identity: Identity) -> str:
+    return f"{crc32c(msgspec.json.encode(identity)):08x}"
 
 
 def decode_identity(content: bytes, directory: str, client: str) -> Identity:
@@ -125,11 +143,16 @@ def decode_identity(content: bytes, directory: str, client: str) -> Identity:
 
 
 def read_identity_file(content: bytes, directory: str) -> Identity:
-    """Read the file, whosever it is; raise DirectoryUnusable if it cannot be read or is too new."""
+    """Read the file, whosever it is; raise DirectoryUnusable if it cannot be read, is damaged or too new."""
     try:
+        found = msgspec.json.decode(content, type=_Format).format
+        if found > FORMAT:
+            raise DirectoryUnusable(directory, f"it was written by a newer version (format {found}): upgrade oncemq")
         identity = msgspec.json.decode(content, type=Identity)
-    except msgspec.DecodeError as problem:
-        raise DirectoryUnusable(directory, f"client.json cannot be read ({problem})") from problem
-    if identity.format > FORMAT:
-        raise DirectoryUnusable(directory, f"it was written by a newer version (format {identity.format}): upgrade oncemq")
+    except (msgspec.DecodeError, UnicodeDecodeError) as problem:
+        raise DirectoryUnusable(directory, f"client.json cannot be read ({problem}): {_NEXT}") from problem
+    checksum, identity = identity.checksum, msgspec.structs.replace(identity, checksum="")
+    is_from_before = identity.format == 1 and not checksum  # The first format had none.
+    if not is_from_before and checksum != _checksum(identity):
+        raise DirectoryUnusable(directory, f"client.json is damaged, its checksum is wrong: {_NEXT}")
     return identity

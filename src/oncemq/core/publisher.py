@@ -149,7 +149,10 @@ def _encode_headers(headers: object) -> bytes:
         isinstance(name, str) and isinstance(value, str | bytes) for name, value in headers.items()
     ):
         raise UsageError("headers must be a dictionary from text to text or bytes")
-    return msgspec.msgpack.encode(headers)
+    try:
+        return msgspec.msgpack.encode(headers)
+    except UnicodeEncodeError as problem:
+        raise UsageError(f"headers must be text that can be written as UTF-8 ({problem.reason}), or bytes") from problem
 
 
 class Publisher:

@@ -99,6 +99,7 @@ class Subscriber:
             self._doubt(Span(max(slot.finished, info.cursor), min(slot.reserved, info.end)))
         else:
             self._doubt(Span(slot.finished, slot.handed))
+            slot.reserved = slot.handed  # The first hand-over reserves, and so syncs, anew: taking up a subscription need not.
 
     def _forget_bookmark(self) -> None:
         slot = self.slot

@@ -55,6 +55,8 @@ def read_retention(text: str) -> Retention:
 
 def retention_text(text: str) -> str:
     """Turn what a person writes (`7d`, `10GiB`, `forever`) into the stored form; raise UsageError if it is none."""
+    if not isinstance(text, str):
+        raise UsageError(f"{text!r} is not a retention: use 'forever', a time like '7d' or '12h', or a size like '10GiB'")
     found = re.fullmatch(r"([0-9]{1,12})([A-Za-z]+)", text)
     if found is None:
         read_retention(text)

@@ -159,7 +159,7 @@ class World:
             if not offline:
                 session.ensure()
         except BaseException:
-            made.abandon()
+            made._abandon()
             raise
         return made
 
@@ -167,7 +167,7 @@ class World:
         """Let a client die between two calls: kill -9, or with its whole machine."""
         disk = self.client_disk(client.id)
         disk.kill()
-        client.forget()
+        client._forget()
         if power_cut:
             disk.power_cut()
 

@@ -113,7 +113,7 @@ class Workplace:
         name = f"client-{self._clients}"
         client = oncemq.connect(broker.address, id=name, state=self.directory / name)
         # Not close(): after Ctrl-C a client may be in the middle of anything, and its directory goes anyway.
-        self._stack.callback(client.abandon)
+        self._stack.callback(client._abandon)
         return client
 
     def subscribe(self, broker: BrokerProcess, topics: Sequence[str] = (TOPIC,)) -> oncemq.Client:
