@@ -259,7 +259,7 @@ class Client:
         """Return the next message of a topic (or the oldest over all), waiting up to `timeout` seconds (None: for ever).
 
         Returns None if none came. The call finishes the message the last call handed out. After a crash it raises
-        InDoubt until settle() has said what to do with what was handed out then.
+        InDoubt until settle() has said what to do with what was handed out then. Over all topics: up to 1,024 subscriptions.
         """
         held = self._held.get(topic) if type(topic) is str else None
         if held is not None:
