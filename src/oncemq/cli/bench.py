@@ -22,7 +22,7 @@ from oncemq.cli.output import Output, output_of
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
-app = typer.Typer(no_args_is_help=True, help="Measure this machine: put, get, latency, restart, memory.")
+app = typer.Typer(no_args_is_help=True, help="Measure this machine: put, get, latency, restart, memory, Spark.")
 
 Directory = Annotated[
     Path,
@@ -122,6 +122,24 @@ def memory(
 
     with _watched(context, "memory", messages) as advance:
         result = bench_memory(directory, size_bytes=size, messages=messages, single=single, advance=advance)
+    _say(output_of(context), result)
+
+
+@app.command("spark")
+def spark(
+    context: typer.Context,
+    size: Size = 100,
+    count: Count = 4_000_000,
+    master: Annotated[str, typer.Option("--master", metavar="URL", help="Where Spark runs.")] = "local[*]",
+    passes: Annotated[int, typer.Option("--passes", min=1, metavar="N", help="Counted passes, after a warm one.")] = 3,
+    directory: Directory = HERE,
+    _json: Json = False,
+) -> None:
+    """How fast Spark reads a topic (batch, stream) and writes one, warm. Needs oncemq[spark]."""
+    from oncemq.cli.benchmarks.spark import bench_spark
+
+    with _watched(context, "spark", (1 + 3 * passes) * count) as advance:
+        result = bench_spark(directory, size_bytes=size, count=count, master=master, passes=passes, advance=advance)
     _say(output_of(context), result)
 
 
