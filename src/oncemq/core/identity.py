@@ -149,7 +149,7 @@ def read_identity_file(content: bytes, directory: str) -> Identity:
         if found > FORMAT:
             raise DirectoryUnusable(directory, f"it was written by a newer version (format {found}): upgrade oncemq")
         identity = msgspec.json.decode(content, type=Identity)
-    except (msgspec.DecodeError, UnicodeDecodeError) as problem:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
         raise DirectoryUnusable(directory, f"client.json cannot be read ({problem}): {_NEXT}") from problem
     checksum, identity = identity.checksum, msgspec.structs.replace(identity, checksum="")
     is_from_before = identity.format == 1 and not checksum  # The first format had none.

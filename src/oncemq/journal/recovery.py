@@ -121,7 +121,7 @@ def _checked_identity(disk: Disk, content: bytes) -> Identity:
     try:
         identity = msgspec.json.decode(content, type=Identity)
         is_right = identity.format > FORMAT or len(bytes.fromhex(identity.log)) == 16
-    except (msgspec.DecodeError, ValueError) as error:
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
         raise JournalDamaged(IDENTITY, 0, str(error)) from error
     if identity.format > FORMAT:
         raise DirectoryTooNew(str(disk), identity.format, FORMAT)
