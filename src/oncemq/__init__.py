@@ -59,24 +59,29 @@ from oncemq.errors import (
 from oncemq.version import VERSION
 
 if TYPE_CHECKING:
+    from oncemq.client.async_client import AsyncClient
     from oncemq.client.broker import Broker
     from oncemq.client.client import Client
     from oncemq.client.connect import connect
+    from oncemq.client.connect_async import connect_async
     from oncemq.model.message import Message, Receipt, Receipts
 
 __version__ = VERSION
 _ROOMS = {
+    "AsyncClient": "oncemq.client.async_client",
     "Broker": "oncemq.client.broker",
     "Client": "oncemq.client.client",
     "Message": "oncemq.model.message",
     "Receipt": "oncemq.model.message",
     "Receipts": "oncemq.model.message",
     "connect": "oncemq.client.connect",
+    "connect_async": "oncemq.client.connect_async",
 }
 """What is loaded when it is first used: every command imports this package, and few need a broker or ZeroMQ."""
 
 __all__ = [
     "AlreadySubscribed",
+    "AsyncClient",
     "Broker",
     "BrokerFull",
     "BrokerUnreachable",
@@ -122,6 +127,7 @@ __all__ = [
     "WrongAuthority",
     "__version__",
     "connect",
+    "connect_async",
 ]
 
 

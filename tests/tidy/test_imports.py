@@ -38,7 +38,7 @@ ONLY = {"adapters": {"model", *LEAVES}, "pyspark_oncemq": {"pipeline"}}
 NEVER = {"sim": {"adapters"}}
 ASSEMBLED = ("oncemq.client.connect", "oncemq.client.broker")
 """Where a client or broker is put together from real adapters: not for a simulated world."""
-HOME_OF = {"zmq": {"adapters"}, "greenlet": {"sim"}, "pyspark": {"pipeline", "pyspark_oncemq"}, "pyarrow": {"pipeline"}}
+HOME_OF = {"zmq": {"adapters"}, "greenlet": {"sim", "client"}, "pyspark": {"pipeline", "pyspark_oncemq"}, "pyarrow": {"pipeline"}}
 
 WORLD = frozenset(
     {

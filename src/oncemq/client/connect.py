@@ -50,23 +50,26 @@ def connect(
     here is then in doubt, and `client.leftovers` says what became of puts kept for later.
     `offline` does not insist on an answer now: puts are kept.
     """
+    session_id = SystemEntropy().id16()
+    kept = state_of(address, id, state, session_id, in_doubt)
+    return _assemble(kept, address, session_id, in_doubt=in_doubt, takeover=takeover, offline=offline)
+
+
+def state_of(address: str, name: str | None, state: str | Path | None, session_id: bytes, in_doubt: str) -> State:
+    """Check what the caller wants and open the state directory, or none for an ephemeral client."""
     if not isinstance(address, str):
         raise UsageError(f"an address is text like {DEFAULT_ADDRESS}, not {type(address).__name__}")
     if state is not None and not isinstance(state, str | Path):
         raise UsageError(f"a state directory is text or a Path, not {type(state).__name__}")
     if in_doubt not in IN_DOUBT_CHOICES:
         raise UsageError(f"in_doubt must be one of {', '.join(IN_DOUBT_CHOICES)}, not {in_doubt!r}")
-    entropy, session_id = SystemEntropy(), SystemEntropy().id16()
-    kept: State
-    if id is None:
+    if name is None:
         if state is not None:
             raise UsageError("a state directory needs an id: connect(..., id='billing', state=...)")
-        kept = NoState(EPHEMERAL_PREFIX + entropy.id16().hex())
-    else:
-        name = check_client(id)
-        directory = Path(state) if state is not None else state_directory(address, name)
-        kept = DirectoryState(OsDisk(directory), str(directory), name, session_id)
-    return _assemble(kept, address, session_id, in_doubt=in_doubt, takeover=takeover, offline=offline)
+        return NoState(EPHEMERAL_PREFIX + SystemEntropy().id16().hex())
+    client = check_client(name)
+    directory = Path(state) if state is not None else state_directory(address, client)
+    return DirectoryState(OsDisk(directory), str(directory), client, session_id)
 
 
 def _assemble(state: State, address: str, session_id: bytes, *, in_doubt: str, takeover: bool, offline: bool) -> Client:

@@ -237,8 +237,8 @@ class Gets:
             if remaining_ms == 0 and was_answered:
                 return False
             wait_ms = min(remaining_ms, GET_PARK_MS)  # Short: a Get that died with its broker is not answered.
-            if self._request == 0:
-                self._ask([entry.subscriber for entry in held], wait_ms)
+            if self._request == 0 or not self._is_served(held):
+                self._ask(self._wanted(held), wait_ms)
             is_prefetch = self._is_prefetch
             if self._await_answer(wait_ms + (REQUEST_TIMEOUT_MS << tries)):
                 tries, was_answered = 0, was_answered or not is_prefetch
@@ -251,6 +251,18 @@ class Gets:
             else:
                 self._session.restart(tries)
         return True
+
+    def _is_served(self, held: Sequence[Held]) -> bool:
+        """Whether the Get in flight is for these too. One that fetches ahead is answered at once, and is no hindrance."""
+        return self._is_prefetch or all(entry.subscriber in self._asked for entry in held)
+
+    def _wanted(self, held: Sequence[Held]) -> list[Subscriber]:
+        """What to ask for. On an event loop another call may be waiting already: one Get serves both."""
+        wanted = [entry.subscriber for entry in held]
+        others = [
+            other for other in self._asked if self._request and other not in wanted and other.slot.topic_id in self._by_topic_id
+        ]
+        return [*wanted, *others][:GET_WANTS_MAX]
 
     def _back_off(self, fruitless: int, remaining_ms: int) -> None:
         """After an answer that came at once and brought nothing: a broker in trouble is not helped by a thousand Gets."""

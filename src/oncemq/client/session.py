@@ -49,8 +49,8 @@ class Session:
         self._link = link
         self.takeover = takeover
         self._request = 0
-        self._awaited = 0
-        self._reply: Packet | None = None
+        self._replies: dict[int, tuple[Packet, bytes | memoryview] | None] = {}
+        """Requests that somebody waits for, with the answer once it is there."""
         self._body: bytes | memoryview = b""
         self._failure: OnceMQError | None = None
         self._is_tried = False
@@ -143,20 +143,26 @@ class Session:
         return self._attempt(packet, REQUEST_TIMEOUT_MS)
 
     def _attempt(self, packet: Packet, timeout_ms: int, block: Block | None = None) -> Packet | None:
-        self._awaited, self._reply = self.send(packet, block), None
+        request = self.send(packet, block)
+        self._replies[request] = None
+        try:
+            reply = self._await_reply(request, timeout_ms)
+        finally:
+            del self._replies[request]
+        if reply is None:
+            return None
+        packet, self._body = reply
+        if isinstance(packet, Refused):
+            raise self.to_error(packet)
+        return packet
+
+    def _await_reply(self, request: int, timeout_ms: int) -> tuple[Packet, bytes | memoryview] | None:
         due_ms = self.clock.now().ticks_ms + timeout_ms
-        while (reply := self._take_reply()) is None:
+        while (reply := self._replies[request]) is None:
             remaining_ms = due_ms - self.clock.now().ticks_ms
             if remaining_ms <= 0:
                 return None
             self.receive(remaining_ms)
-        self._awaited = 0
-        if isinstance(reply, Refused):
-            raise self.to_error(reply)
-        return reply
-
-    def _take_reply(self) -> Packet | None:
-        reply, self._reply = self._reply, None
         return reply
 
     def restart(self, attempt: int) -> None:
@@ -211,20 +217,20 @@ class Session:
                 self._on_blocks(request, packet, frames[1] if len(frames) > 1 else b"")
             case Refused():
                 self._on_refused(request, packet)
-            case _ if request == self._awaited:
-                self._reply = packet
+            case _ if request in self._replies:
+                self._replies[request] = packet, b""
 
     def _on_blocks(self, request: int, packet: Blocks, body: bytes | memoryview) -> None:
-        if request == self._awaited:
-            self._reply, self._body = packet, body
+        if request in self._replies:
+            self._replies[request] = packet, body
         else:
             self.on_blocks(request, packet, body)
 
     def _on_refused(self, request: int, packet: Refused) -> None:
         if packet.code in _FATAL:
             self.fail(self.to_error(packet))
-        if request == self._awaited:
-            self._reply = packet
+        if request in self._replies:
+            self._replies[request] = packet, b""
         elif not self.on_put_refused(request, packet):
             self.on_get_refused(request, packet)
 

@@ -1,0 +1,204 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The client for asyncio: the same calls with `await`, from any number of tasks. `oncemq.connect_async(...)` makes one.
+
+May not: hold a rule. Every call is the blocking client's own code, run by client/bridge.py.
+The idea: tasks may put and get at the same time; what must not mix (commands, transactions) is done one after the other. A call
+that is cancelled has happened or not: a cancelled get takes nothing, a cancelled put may be stored, once. As with the blocking
+client the next get of a topic finishes the message before, whichever task had it.
+Writing to the state directory is short and is not awaited.
+Next: client/client.py, which says what each call does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Sequence
+from datetime import datetime
+from types import TracebackType
+from typing import Any, Self
+
+from oncemq.client.bridge import run
+from oncemq.client.client import Client
+from oncemq.client.effects import TABLE, DatabaseTransaction
+from oncemq.client.receiving import Receive
+from oncemq.client.transactions import Transaction
+from oncemq.core.packets import SubscriptionInfo, TopicInfo
+from oncemq.core.topics import UNDECIDED
+from oncemq.model.message import Headers, Message, Receipt, Receipts
+
+Topics = str | list[str] | tuple[str, ...]
+
+
+class AsyncClient:
+    """A connection to one broker under one id, for one event loop. Use it with `async with`."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._numbers = asyncio.Lock()
+        """Held by what takes many put numbers in a row: blocks of put_many, and transactions."""
+        self._commands = asyncio.Lock()
+        """Held by commands: a session has one in flight."""
+
+    def __repr__(self) -> str:
+        return repr(self._client).replace("oncemq.Client", "oncemq.AsyncClient", 1)
+
+    @property
+    def id(self) -> str:
+        """The client id this process speaks for."""
+        return self._client.id
+
+    @property
+    def pending(self) -> int:
+        """How many messages are kept but not confirmed yet."""
+        return self._client.pending
+
+    # --- put -------------------------------------------------------------------------------------------
+
+    async def put(
+        self,
+        topic: Topics,
+        value: bytes,
+        *,
+        key: bytes | None = None,
+        headers: Headers | None = None,
+        strict: bool = False,
+        wait: bool = True,
+    ) -> Receipt | list[Receipt] | None:
+        """Store one message; see Client.put."""
+        async with self._numbers:
+            pass  # Not in the middle of a transaction's numbers; puts among themselves need no order.
+        options: dict[str, Any] = {"key": key, "headers": headers, "strict": strict, "wait": wait}
+        found: Receipt | list[Receipt] | None = await run(self._client.put, topic, value, **options)
+        return found
+
+    async def put_many(
+        self, topic: Topics, values: Iterable[bytes], *, keys: Sequence[bytes | None] | None = None, strict: bool = False
+    ) -> Receipts:
+        """Store many messages, in order; see Client.put_many."""
+        async with self._numbers:
+            return await run(self._client.put_many, topic, values, keys=keys, strict=strict)
+
+    async def flush(self, timeout: float | None = None) -> int:
+        """Have every put confirmed; see Client.flush."""
+        async with self._numbers:
+            return await run(self._client.flush, timeout)
+
+    # --- subscribe and get -----------------------------------------------------------------------------
+
+    async def subscribe(
+        self, topic: str, start: str | int | datetime = "new", *, cursor: str = UNDECIDED, exist_ok: bool = True
+    ) -> SubscriptionInfo:
+        """Subscribe durably; see Client.subscribe."""
+        async with self._commands:
+            return await run(self._client.subscribe, topic, start, cursor=cursor, exist_ok=exist_ok)
+
+    async def unsubscribe(self, topic: str) -> None:
+        """End the subscription; see Client.unsubscribe."""
+        async with self._commands:
+            await run(self._client.unsubscribe, topic)
+
+    async def get(self, topic: str | None = None, timeout: float | None = None) -> Message | None:
+        """Return the next message; see Client.get. Cancelled, it has taken nothing."""
+        return await run(self._client.get, topic, timeout)
+
+    async def get_many(self, topic: str, count: int = 1000, timeout: float | None = None) -> list[Message]:
+        """Return up to `count` messages as soon as there is one; see Client.get_many."""
+        return await run(self._client.get_many, topic, count, timeout)
+
+    async def messages(self, topic: str | None = None) -> AsyncIterator[Message]:
+        """Iterate over messages as they come, for ever. Each step finishes the message before, as get does."""
+        while True:
+            message = await self.get(topic)
+            if message is not None:
+                yield message
+
+    async def ack(self, topic: str) -> None:
+        """Everything handed out on this topic is finished; see Client.ack."""
+        await run(self._client.ack, topic)
+
+    async def in_doubt(self, topic: str | None = None) -> list[Message]:
+        """What was handed out before a crash; see Client.in_doubt."""
+        return await run(self._client.in_doubt, topic)
+
+    async def settle(self, topic: str, choice: str) -> None:
+        """Resolve what is in doubt or damaged; see Client.settle."""
+        await run(self._client.settle, topic, choice)
+
+    async def subscriptions(self) -> list[str]:
+        """The topics this client subscribes to."""
+        return await run(self._client.subscriptions)
+
+    async def topics(self) -> list[TopicInfo]:
+        """All topics of the broker."""
+        return await run(self._client.topics)
+
+    # --- receive and transactions ----------------------------------------------------------------------
+
+    def receive(self, topic: str, timeout: float | None = None) -> AsyncReceive:
+        """Give the next message inside `async with`; see Client.receive."""
+        return AsyncReceive(self._client.receive(topic, timeout))
+
+    def transaction(self, connection: object | None = None, *, table: str = TABLE, durable: bool = True) -> AsyncTransaction:
+        """Consume, process and produce as one, inside `async with`; see Client.transaction. The connection is a blocking one."""
+        if connection is None:
+            return AsyncTransaction(self._client.transaction(), self._numbers)
+        return AsyncTransaction(self._client.transaction(connection, table=table, durable=durable), self._numbers)
+
+    # --- life ------------------------------------------------------------------------------------------
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        await run(self._client.__exit__, kind, error, trace)
+
+    async def close(self) -> int:
+        """Send what is pending for up to five seconds and say goodbye; see Client.close."""
+        return await run(self._client.close)
+
+
+class AsyncReceive:
+    """What AsyncClient.receive returns."""
+
+    def __init__(self, inner: Receive) -> None:
+        self._inner = inner
+
+    async def __aenter__(self) -> Message | None:
+        return await run(self._inner.__enter__)
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        await run(self._inner.__exit__, kind, error, trace)
+
+
+class AsyncTransaction:
+    """What AsyncClient.transaction returns; one at a time for each client."""
+
+    def __init__(self, inner: Transaction | DatabaseTransaction, numbers: asyncio.Lock) -> None:
+        self._inner = inner
+        self._numbers = numbers
+
+    async def __aenter__(self) -> Self:
+        async with self._numbers:  # It may have to find out what became of the one before.
+            await run(self._inner.__enter__)
+        return self
+
+    async def get(self, topic: str, timeout: float | None = None) -> Message | None:
+        """The next message of a topic; finished by the commit."""
+        return await run(self._inner.get, topic, timeout)
+
+    async def get_many(self, topic: str, count: int = 1000, timeout: float | None = None) -> list[Message]:
+        """Up to `count` messages as soon as there is one."""
+        return await run(self._inner.get_many, topic, count, timeout)
+
+    def put(self, topic: Topics, value: bytes, **options: Any) -> None:
+        """Have a message stored by the commit; nothing to await."""
+        self._inner.put(topic, value, **options)
+
+    @property
+    def receipts(self) -> Receipts:
+        """What became of the puts, after the commit."""
+        return self._inner.receipts if isinstance(self._inner, Transaction) else Receipts(())
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        async with self._numbers:
+            await run(self._inner.__exit__, kind, error, trace)

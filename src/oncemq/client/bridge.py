@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Blocking client code on an event loop: where it would wait, the loop goes on with other tasks.
+
+May not: run anything in another thread, or change what the client's code does. It only decides who waits.
+The idea: `run` starts a call in a greenlet; `wait`, called from inside it, hands an awaitable to the task and comes back with its
+result. Several calls share one session: one of them polls the socket, and whoever takes a packet wakes all others to look whether
+it was theirs. A cancelled call is thrown out where it waits, and there it has taken nothing (H14).
+Next: client/async_client.py, the front.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol, TypeVar
+
+import greenlet
+
+from oncemq.client.session import Session
+from oncemq.errors import InvariantViolated
+from oncemq.ports import Clock, Instant, Link
+
+Result = TypeVar("Result")
+
+
+async def run(call: Callable[..., Result], *arguments: Any, **named: Any) -> Result:
+    """Run blocking code that waits through `wait`, and return what it returns."""
+    caller = greenlet.getcurrent()
+    inner = greenlet.greenlet(lambda: call(*arguments, **named), caller)
+    inner.gr_context = caller.gr_context
+    step = inner.switch()
+    while not inner.dead:
+        try:
+            found = await step
+        except BaseException as problem:
+            step = inner.throw(problem)
+        else:
+            step = inner.switch(found)
+    result: Result = step
+    return result
+
+
+def wait(awaitable: Awaitable[Result]) -> Result:
+    """Let the event loop go on until that is done. Only inside `run`."""
+    inside = greenlet.getcurrent().parent
+    if inside is None:
+        raise InvariantViolated("waiting outside run()")
+    found: Result = inside.switch(awaitable)
+    return found
+
+
+class PollingLink(Link, Protocol):
+    """A link that can be waited for."""
+
+    async def until_readable(self, timeout_ms: int) -> None:
+        """Return when there may be something to receive, or when the time is over."""
+
+
+class LoopClock:
+    """A clock whose pauses do not stop the event loop."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+
+    def now(self) -> Instant:
+        return self._clock.now()
+
+    def wall_us(self) -> int:
+        return self._clock.wall_us()
+
+    def pause(self, duration_ms: int) -> None:
+        wait(asyncio.sleep(duration_ms / 1000))
+
+
+class SharedSession(Session):
+    """A session that several calls wait on at once."""
+
+    _link: PollingLink
+    _turn = 0
+    _is_polled = False
+    _waiting: tuple[asyncio.Future[None], ...] = ()
+
+    def receive(self, timeout_ms: int) -> bool:
+        """Have a packet handed to whoever it is for, by this call or by another one, within that time."""
+        turn, due_ms = self._turn, self.clock.now().ticks_ms + timeout_ms
+        while True:
+            if super().receive(0):
+                self._turn += 1
+                self._wake()
+                return True
+            if self._turn != turn:
+                return True
+            left_ms = due_ms - self.clock.now().ticks_ms
+            if left_ms <= 0:
+                return False
+            wait(self._stand_by(left_ms))
+
+    async def _stand_by(self, timeout_ms: int) -> None:
+        """Poll the socket if nobody does; else wait for whoever does."""
+        if self._is_polled:
+            return await self._stand_behind(timeout_ms)
+        self._is_polled = True
+        try:
+            await self._link.until_readable(timeout_ms)
+        finally:
+            self._is_polled = False
+            self._wake()  # Somebody else must poll now.
+
+    async def _stand_behind(self, timeout_ms: int) -> None:
+        future = asyncio.get_running_loop().create_future()
+        self._waiting = (*self._waiting, future)
+        try:
+            await asyncio.wait((future,), timeout=timeout_ms / 1000)
+        finally:
+            self._waiting = tuple(other for other in self._waiting if other is not future)
+
+    def _wake(self) -> None:
+        waiting, self._waiting = self._waiting, ()
+        for future in waiting:
+            if not future.done():
+                future.set_result(None)
