@@ -273,19 +273,36 @@ def skipped_unput(events: list[Event]) -> Iterator[str]:
                 yield f"{event['subscription']} never got {message} at {place}, put after that place was passed over"
 
 
-def relayed(events: list[Event]) -> Iterator[str]:
-    """G6: whoever consumes and produces in transactions produces once for each message, in their order."""
+def _shown(events: list[Event], topic: str, start: int) -> list[str]:
+    """Every message of a topic from an offset on that anybody was shown or told, in order."""
     shown = (
         event for event in events if event["op"] in {"put", *_SEEN} and event["kind"] == "ok" and event["offset"] is not None
     )
     seen = {_place(event): str(event["message"]) for event in shown}
+    return [seen[place] for place in sorted(seen) if place[0] == topic and place[1] >= start]
+
+
+def _compared(what: str, found: list[str], wanted: list[str]) -> Iterator[str]:
+    if found != wanted:
+        missing, twice = [text for text in wanted if text not in found], [text for text in found if found.count(text) > 1]
+        yield f"{what}: {len(found)} of {len(wanted)}; missing {missing[:3]}, twice {twice[:3]}"
+
+
+def relayed(events: list[Event]) -> Iterator[str]:
+    """G6: whoever consumes and produces in transactions produces once for each message, in their order."""
     ways = {(str(event["topic_id"]), int(event["start"] or 0)) for event in _of(events, "relaying", "ok")}
     for topic, start in sorted(ways):
-        wanted = [f"relayed {seen[place]}" for place in sorted(seen) if place[0] == topic and place[1] >= start]
+        wanted = [f"relayed {message}" for message in _shown(events, topic, start)]
         found = [message for _, message in sorted(_final_log(events).items()) if message.startswith("relayed ")]
-        if found != wanted:
-            missing, too_many = [text for text in wanted if text not in found], [text for text in found if found.count(text) > 1]
-            yield f"of {len(wanted)} messages of {topic} {len(found)} were produced; missing {missing[:3]}, twice {too_many[:3]}"
+        yield from _compared(f"messages of {topic} that were produced", found, wanted)
+
+
+def effects(events: list[Event]) -> Iterator[str]:
+    """G5: whoever keeps its place in its database has one effect for each message, in their order."""
+    booking = _of(events, "booking", "ok")
+    for process, topic, start in sorted({(str(e["process"]), str(e["topic_id"]), int(e["start"] or 0)) for e in booking}):
+        found = [str(event["message"]) for event in _of(events, "effect", "ok") if event["process"] == process]
+        yield from _compared(f"effects of {process}", found, _shown(events, topic, start))
 
 
 def told_for_nothing(events: list[Event]) -> Iterator[str]:
@@ -313,5 +330,6 @@ JUDGES: dict[str, Callable[[list[Event]], Iterator[str]]] = {
     "fencing": fencing,
     "skipped-unput": skipped_unput,
     "relayed": relayed,
+    "effects": effects,
     "told-for-nothing": told_for_nothing,
 }

@@ -23,13 +23,16 @@ RELAYED = "relayed"
 class Relay(Subscriber):
     """Moves every message of one topic on, a few in each transaction."""
 
+    OPERATION = "relaying"
+    """What it says in the history that it does."""
+
     def __init__(self, *place: Any, topic: str, batch_max: int) -> None:
         super().__init__(*place, topics=[topic], batch_max=batch_max)
 
     def _live(self) -> None:
         client = self.connect()
         info = self._join(client)
-        self.note("ok", "relaying", topic_id=str(info.topic_id), start=info.start)
+        self.note("ok", self.OPERATION, topic_id=str(info.topic_id), start=info.start)
         self.has_subscribed = True
         while not self._is_over(client):
             pass
