@@ -583,3 +583,42 @@ def test_h33_a_takeover_with_an_old_directory_does_not_store_its_pending_puts_ag
             assert values(other, "t") == [b"once"]
 
     world.run(after)
+
+
+@pytest.mark.parametrize("death", ["none", "kill"])
+def test_h33_an_ended_subscription_that_a_restored_broker_has_again_is_told(death: str) -> None:
+    """R1: the bookmark outlives the subscription, or what was handed out before it ended would be handed out again."""
+    world = started()
+    client = world.run(lambda: world.connect("sub"))
+
+    def begin() -> None:
+        client.subscribe("t")
+        with world.connect("pub") as pub:
+            pub.put("t", b"once")
+
+    world.run(begin)
+    world.kill_broker()
+    backup = world.disk.copy()
+    world.start_broker()
+
+    def more() -> None:
+        with world.connect("other") as other:
+            other.subscribe("t")
+            other.put("t", b"lost")
+        assert values(client, "t") == [b"once", b"lost"]
+        client.unsubscribe("t")
+
+    world.run(more)
+    world.kill_broker()
+    world.disk.set_back(backup)
+    world.start_broker()
+
+    def after() -> None:
+        if death == "kill":
+            world.crash_client(client)
+        with pytest.raises(Diverged):
+            again = client if death == "none" else world.connect("sub")
+            again.subscribe("t")
+            again.get("t", timeout=1)
+
+    world.run(after)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from oncemq.client.reader import read_range, source_of
 from oncemq.client.session import Session
 from oncemq.client.state import Place
-from oncemq.core.packets import Ack, Blocks, Get, ListTopics, Part, Refused, SubscriptionInfo, Topics, Welcome
+from oncemq.core.packets import NOBODY, Ack, Blocks, Get, ListTopics, Part, Refused, SubscriptionInfo, Topics, Welcome
 from oncemq.core.subscriber import Span, Subscriber
 from oncemq.core.topics import LOCAL, UNDECIDED
 from oncemq.crashpoints import reach
@@ -60,6 +60,8 @@ class Gets:
         self._problem: OnceMQError | None = None
         self._last_any: tuple[Held, int] | None = None
         """Where the last get over all topics handed something out, and how far the application then was."""
+        self._ended = NOBODY, 0
+        """The bookmark of the newest message of a subscription that was ended: a broker without it was set back."""
         session.on_blocks = self._on_blocks
         session.on_get_refused = self._on_refused
         session.on_failure = self._on_failure
@@ -78,6 +80,8 @@ class Gets:
         slot, place, is_os_crash = self._session.state.open_slot(info)
         is_lost = was_here and info.authority == LOCAL and slot.counter == 0
         slot.session = self._session.id
+        if not slot.append_number:
+            slot.start_id, slot.append_number = self._ended
         slot.freeze()
         subscriber = Subscriber(info, slot)
         if info.authority in {LOCAL, UNDECIDED}:
@@ -104,6 +108,9 @@ class Gets:
 
     def remove(self, topic: str) -> None:
         """Forget a subscription that was ended."""
+        held = self.held.get(topic)
+        if held is not None and held.subscriber.slot.append_number > self._ended[1]:
+            self._ended = held.subscriber.slot.start_id, held.subscriber.slot.append_number
         self.close_place(topic)
         self._session.state.keep_slots([held.subscriber.slot.subscription_id for held in self.held.values()])
 

@@ -248,18 +248,27 @@ class DirectoryState:
 
     def newest_bookmark(self) -> tuple[bytes, int]:
         """(start id, append number) of the newest message any slot knows of: a broker that was set back does not have it."""
-        newest = NOBODY, 0
+        append_number, start_id = max(self._bookmarks().values(), default=(0, NOBODY))
+        return start_id, append_number
+
+    def _bookmarks(self) -> dict[str, tuple[int, bytes]]:
+        """Append number and start id of what was handed out last, by the name of the slot."""
+        found = {}
         for name in sorted(self._slots):
             file = self._disk.map(name, SLOT_BYTES)
             slot = decode_slot(file.read(0, SLOT_BYTES))
             file.close()
-            if slot is not None and slot.append_number > newest[1]:
-                newest = slot.start_id, slot.append_number
-        return newest
+            found[name] = (slot.append_number, slot.start_id) if slot is not None else (0, NOBODY)
+        return found
 
     def keep_slots(self, subscription_ids: list[int]) -> None:
-        """Remove the slots of subscriptions that are no more."""
-        kept = set(map(_slot_name, subscription_ids))
+        """Remove the slots of subscriptions that are no more.
+
+        The newest bookmark stays: it tells of a broker that was set back, also of one that has the ended subscription again.
+        """
+        bookmarks = self._bookmarks()
+        newest = max(bookmarks, key=bookmarks.__getitem__, default="")
+        kept = {*map(_slot_name, subscription_ids), *([newest] if newest and bookmarks[newest][0] else [])}
         for name in sorted(self._slots - kept):
             self._disk.unlink(name)
         self._slots &= kept

@@ -333,10 +333,11 @@ class Wanderer(Subscriber):
     def _live(self) -> None:
         client = self.connect()
         while self._rounds:
+            restores = self.world.restores
             self._subscribe(client, self._topics[0], "new")
             last = self._put_some(client)
             if self.random.random() < 0.7:
-                self._get_up_to(client, last)
+                self._get_up_to(client, last, restores)
             self._leave(client)
             self._rounds -= 1
         client.close()
@@ -365,9 +366,10 @@ class Wanderer(Subscriber):
             with suppress(PutPending):
                 client.flush()
 
-    def _get_up_to(self, client: Client, last: int) -> None:
+    def _get_up_to(self, client: Client, last: int, restores: int) -> None:
+        """Get until that offset, unless a broker was set back meanwhile: then it may never come."""
         at = -1
-        while at < last:
+        while at < last and self.world.restores == restores:
             try:
                 message = client.get(self._topics[0], timeout=0.2)
             except (InDoubt, Gap, *AWAY) as told:

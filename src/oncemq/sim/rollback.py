@@ -86,6 +86,7 @@ class Rollback:
             return
         self._world.kill_broker()
         self._world.disk.set_back(copy.disk)
+        self._world.restores += 1
         self._is_set_back = True
 
     def _at_up(self) -> None:

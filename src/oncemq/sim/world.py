@@ -52,6 +52,8 @@ class World:
         """Called by whoever is about to sync: an instant at which much is lost with the power."""
         self.on_up: Callable[[], None] = lambda: None
         """Called when a broker has recovered and begins to serve."""
+        self.restores = 0
+        """How often the broker's directory was set back."""
         self._syncing = self.scheduler.random("sync")
         self.disk.before_sync = self._sync_takes_time
         self.disks: dict[str, SimDisk] = {}
