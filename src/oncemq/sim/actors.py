@@ -18,6 +18,7 @@ from oncemq.client.client import Client
 from oncemq.errors import (
     BrokerFull,
     BrokerUnreachable,
+    Damaged,
     Diverged,
     Gap,
     InDoubt,
@@ -37,6 +38,8 @@ from oncemq.sim.world import World
 
 AWAY = (BrokerUnreachable, BrokerFull)
 """What an application waits out."""
+TOLD = (InDoubt, Gap, Damaged, *AWAY)
+"""What a get may say instead of handing out a message."""
 
 
 class Actor(Protocol):
@@ -240,7 +243,7 @@ class Subscriber(Base):
         while not (self.may_end and self._is_drained(client)):
             try:
                 self._act(client)
-            except (InDoubt, Gap, *AWAY) as told:
+            except TOLD as told:
                 self._take(client, told)
         client.close()
         self.is_done = True
@@ -252,6 +255,8 @@ class Subscriber(Base):
                 self._try_to_settle(client, told)
             case Gap(topic=topic, first=first, end=end):
                 self.note("ok", "gap", subscription=self.name, topic_id=str(self._ids[topic]), first=first, end=end)
+            case Damaged():
+                self._settle_damage(client, told)
             case _:
                 self.world.clock.pause(200)
 
@@ -282,6 +287,17 @@ class Subscriber(Base):
                 topic_id, text = str(message.source.topic_id), message.value.decode()
                 self.note("ok", "deliver", subscription=self.name, topic_id=topic_id, offset=message.offset, message=text)
 
+    def _settle_damage(self, client: Client, told: Damaged) -> None:
+        """Have it put right and try again, or go on without it."""
+        span: Event = {"subscription": self.name, "topic_id": str(self._ids[told.topic]), "first": told.first, "end": told.end}
+        self.note("ok", "damaged", **span)
+        if self.random.random() < 0.5:
+            self.world.repair()
+            client.settle(told.topic, "repeat")
+        else:
+            client.settle(told.topic, "skip")
+            self.note("ok", "skip", **span)
+
     def _try_to_settle(self, client: Client, doubt: InDoubt) -> None:
         try:
             self._settle(client, doubt)
@@ -294,7 +310,7 @@ class Subscriber(Base):
         bound = doubt.end if self.has_taken_over else bound  # Whoever takes over knows nothing: all that is there is in doubt.
         span: Event = {"subscription": self.name, "topic_id": topic_id, "first": doubt.first, "end": doubt.end}
         self.note("ok", "in_doubt", **span, bound=bound)
-        with suppress(Gap):  # A limit may have cut off what is in doubt; get() will tell.
+        with suppress(Gap, Damaged):  # A limit may have cut off what is in doubt, or it cannot be read; get() will tell.
             for message in client.in_doubt(doubt.topic):
                 self.note("ok", "doubted", topic_id=topic_id, offset=message.offset, message=message.value.decode())
         choice = self.random.choice(["repeat", "skip"])
@@ -307,7 +323,7 @@ class Subscriber(Base):
             if any(self._has_more(client, topic) for topic in self._topics):
                 return False
             ends = {info.topic_id: info.end for info in client.topics()}
-        except (InDoubt, Gap, *AWAY) as told:
+        except TOLD as told:
             self._take(client, told)
             return False
         for topic in self._topics:
@@ -372,9 +388,9 @@ class Wanderer(Subscriber):
         while at < last and self.world.restores == restores:
             try:
                 message = client.get(self._topics[0], timeout=0.2)
-            except (InDoubt, Gap, *AWAY) as told:
+            except TOLD as told:
                 self._take(client, told)
-                at = max(at, told.end - 1) if isinstance(told, InDoubt | Gap) else at
+                at = max(at, told.end - 1) if isinstance(told, InDoubt | Gap | Damaged) else at
                 continue
             self._deliver([message])
             at = message.offset if message is not None else at

@@ -306,12 +306,17 @@ def effects(events: list[Event]) -> Iterator[str]:
 
 
 def told_for_nothing(events: list[Event]) -> Iterator[str]:
-    """Nobody is told that a directory was set back, or that somebody took over, unless it was so."""
+    """Nobody is told of a directory set back, a takeover or damage unless there was one."""
     forks = Forks(events)
     given_up = {str(event["name"]) for event in _of(events, "taken_over", "ok")}
+    is_rotten = False
     for index, event in enumerate(events):
-        if event["op"] == "told" and event["process"] not in given_up and not forks.was_touched(str(event["process"]), index):
+        if event["op"] == "rot":
+            is_rotten = True
+        elif event["op"] == "told" and event["process"] not in given_up and not forks.was_touched(str(event["process"]), index):
             yield f"{event['process']} was told {event['name']} although nothing was set back"
+        elif event["op"] == "damaged" and not is_rotten:
+            yield f"{event['process']} was told that [{event['first']}, {event['end']}) is damaged, and nothing was"
 
 
 JUDGES: dict[str, Callable[[list[Event]], Iterator[str]]] = {

@@ -101,6 +101,11 @@ class _Inode:
     def sync(self) -> None:
         self._write_back(len(self.pending))
 
+    def flip(self, position: int, mask: int) -> None:
+        for image in (self.cache, self.platter):
+            if position < image.size:
+                image.put(position, bytes([image.read(position, 1)[0] ^ mask]))
+
     def _write_back(self, count: int) -> None:
         for operation in self.pending[:count]:
             self.platter.apply(operation)
@@ -404,12 +409,23 @@ class SimDisk:
         """The next File.write raises this errno half-way."""
         self._write_error = number
 
-    def flip(self, name: str, position: int, mask: int = 0xFF) -> None:
-        """Rot: change one byte behind everybody's back, in the cache and on the platter."""
+    def size_of(self, name: str) -> int:
+        return self._inode(name).cache.size
+
+    def flip(self, name: str, position: int, mask: int = 0xFF) -> Callable[[], None]:
+        """Rot: change one byte behind everybody's back, in the cache and on the platter.
+
+        Returns what puts it right, unless the file is gone or somebody has written there since.
+        """
         inode = self._inode(name)
-        for image in (inode.cache, inode.platter):
-            if position < image.size:
-                image.put(position, bytes([image.read(position, 1)[0] ^ mask]))
+        inode.flip(position, mask)
+        rotten = inode.cache.read(position, 1)
+
+        def put_right() -> None:
+            if self._names.get(name) is inode and inode.cache.read(position, 1) == rotten:
+                inode.flip(position, mask)
+
+        return put_right
 
     def copy(self) -> SimDisk:
         """Clone the whole directory as it is now, cache and platter. Handles and the lock are not part of it."""

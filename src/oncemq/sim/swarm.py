@@ -9,6 +9,7 @@ Next: sim/actors.py for who lives there, sim/checkers.py for who judges.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from random import Random
@@ -16,7 +17,7 @@ from random import Random
 from oncemq import crashpoints
 from oncemq.client.client import Client
 from oncemq.core.packets import TopicInfo
-from oncemq.errors import DiskFull, Gap, SyncFailed
+from oncemq.errors import DiskFull, Gap, OnceMQError, SyncFailed, WorldError
 from oncemq.journal.journal import JournalSettings
 from oncemq.model.message import Message
 from oncemq.sim.actors import Actor, Publisher, Subscriber, Wanderer
@@ -24,8 +25,9 @@ from oncemq.sim.checkers import check
 from oncemq.sim.cuts import Cut
 from oncemq.sim.disk import SimDisk
 from oncemq.sim.history import Event, History
-from oncemq.sim.network import DELIVER, DROP, Transit, Verdict
+from oncemq.sim.network import DELIVER, DROP, TO_BROKER, TO_CLIENT, Transit, Verdict
 from oncemq.sim.rollback import Rollback
+from oncemq.sim.rot import Rot
 from oncemq.sim.scheduler import Killed, Process
 from oncemq.sim.stagers import Stager
 from oncemq.sim.world import World
@@ -48,7 +50,7 @@ FAULT_CLASSES = (
     "disk_full",
     "clock_jump",
 )
-LATER_CLASSES = ("broker_set_back", "client_set_back", "client_cloned")
+LATER_CLASSES = ("broker_set_back", "client_set_back", "client_cloned", "one_way_partition", "clean_stop", "bit_rot")
 """Drawn from a stream of their own, and seldom: where they are off, a seed is the world it was before there were any."""
 LINE_CLASSES = ("loss", "repeat", "late")
 """Faults of the line happen to packets all the time, not at an instant."""
@@ -115,11 +117,12 @@ def draw_plan(random: Random) -> Plan:
 def draw_later(random: Random) -> tuple[str, ...]:
     """Draw which of the later faults strike, and how often.
 
-    Broker and client are not both set back: two memories that agree on the same lie leave nobody who could tell.
+    Broker and client are not both set back: two memories that agree on the same lie leave nobody who could tell. Nor does a
+    broker's directory rot that is set back: what is put right would no longer be what had rotted.
     """
     classes = [name for name in LATER_CLASSES if random.random() < 0.2]
     if "broker_set_back" in classes:
-        classes = [name for name in classes if name not in {"client_set_back", "client_cloned"}]
+        classes = [name for name in classes if name not in {"client_set_back", "client_cloned", "bit_rot"}]
     return tuple(name for name in classes for _ in range(random.randrange(1, 4)))
 
 
@@ -153,6 +156,10 @@ class Swarm:
         """Whose directory is where: after a takeover two processes of one name have one each."""
         self._later = self.scheduler.random("nemesis/later")
         self._rollback = Rollback(self, self._later)
+        self._rot = Rot(self.world.disk, self._later)
+        self.world.repair = self._rot.repair
+        self._blocked: tuple[str, str] | None = None
+        """Direction and link of a one-way partition; no link means everybody's."""
 
     # --- phases --------------------------------------------------------------------------------------
 
@@ -285,7 +292,9 @@ class Swarm:
     def _bring_back(self) -> None:
         """Start the broker again after a while, unless it died of something that must not happen."""
         error = self.world.broker_error
-        if error is not None and not isinstance(error, SyncFailed | DiskFull):
+        if isinstance(error, WorldError) and self._rot.has_struck:
+            self._rot.repair()  # It refused to start, or to go on, and said why.
+        elif error is not None and not isinstance(error, SyncFailed | DiskFull):
             raise error
         if self._broker_due_us is None:
             self._broker_due_us = self.scheduler.time_us + self.random.randrange(self.plan.downtime_us_max)
@@ -340,6 +349,14 @@ class Swarm:
                 self._rollback.set_client_back()
             case "client_cloned":
                 self._rollback.clone_publisher()
+            case "one_way_partition":
+                link = self._later.choice(["", *(actor.name for actor in self.actors)])
+                self._blocked = self._later.choice([TO_BROKER, TO_CLIENT]), link
+                self.scheduler.after(self._later.randrange(5_000_000), self._end_partition)
+            case "clean_stop":
+                self.world.spawn("stopper", self._stop_broker)
+            case "bit_rot":
+                self.note("rot", name=self._rot.strike())
             case "clock_jump":
                 self.scheduler.wall_shift_us += self.random.choice([-1, 1]) * self.random.randrange(10**12)
 
@@ -377,6 +394,13 @@ class Swarm:
 
     def _end_partition(self) -> None:
         self._is_cut_off = False
+        self._blocked = None
+
+    def _stop_broker(self) -> None:
+        """Ask the broker to stop, as an operator does; nothing happens if it cannot be reached."""
+        with suppress(OnceMQError):
+            client = self.world.connect()
+            client.admin.shutdown()
 
     def _fill_disk(self) -> None:
         disk = self.world.disk
@@ -390,14 +414,16 @@ class Swarm:
         self.is_healed = True
         self._is_cut_off = self._is_cut_in_sync = False
         self._crash_in = 0
+        self._blocked = None
+        self._rot.repair()
         self.world.disk.capacity_bytes = None
         self.world.disk.fail_next_sync(0)
 
-    def _rule(self, _: Transit) -> Verdict:
+    def _rule(self, transit: Transit) -> Verdict:
         """What becomes of a packet: a partition swallows, a bad line loses, repeats or delays."""
         if self.is_healed:
             return DELIVER
-        if self._is_cut_off:
+        if self._is_cut_off or self._blocked in {(transit.direction, transit.link), (transit.direction, "")}:
             return DROP
         rates, classes, draw = self.plan.rates, self.plan.classes, self.line.random()
         if "loss" in classes and draw < rates["loss"]:

@@ -52,6 +52,8 @@ class World:
         """Called by whoever is about to sync: an instant at which much is lost with the power."""
         self.on_up: Callable[[], None] = lambda: None
         """Called when a broker has recovered and begins to serve."""
+        self.repair: Callable[[], None] = lambda: None
+        """Called by an application that cannot get what it wants: an operator looks after the broker's disk."""
         self.restores = 0
         """How often the broker's directory was set back."""
         self._syncing = self.scheduler.random("sync")
