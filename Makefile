@@ -6,7 +6,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint bench coverage features clean
+.PHONY: help setup demo test lint bench coverage mutation features clean
 
 help: ## List these targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/\1|\2/' | while IFS='|' read -r name text; do printf '  make %-10s %s\n' "$$name" "$$text"; done
@@ -51,6 +51,9 @@ bench: $(READY) ## A short tour of `oncemq bench`
 coverage: $(READY) ## Branches of core and journal that no test takes
 	@$(BIN)/python -m coverage run -m pytest -q -m "not real"
 	@$(BIN)/python -m coverage report
+
+mutation: $(READY) ## Break core in 600 places, one at a time, and count how often a test notices
+	@$(BIN)/python -m tests.mutation --mutants 600 --seed 1 --score-min 85
 
 features: $(READY) ## Prove docs/coverage.md: run exactly the tests it names, feature by feature
 	@echo "==> features: the page names tests that exist"

@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The short form of `oncemq sim --bugs`: known mistakes planted in the product, each with seeds whose judges see it at once."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from itertools import chain
+
+import pytest
+
+from oncemq.sim.bugs import all_bugs, planted
+from oncemq.sim.worker import outcome_of
+
+CAUGHT_BY: dict[str, tuple[int, ...]] = {
+    "finishes_a_message_at_hand_over": (217, 160),
+    "resumes_at_the_brokers_cursor": (469, 149, 106),
+    "resubscribes_at_the_end": (217, 469, 452),
+    "retries_with_a_new_number": (469, 9, 147),
+    "retires_the_outbox_when_sending": (298,),
+    "retires_too_much": (160, 372, 107),
+    "keeps_nothing_in_the_outbox": (298,),
+    "does_not_sync_what_is_pending": (298,),
+    "does_not_sync_the_reservation": (469, 452, 106),
+    "does_not_sync_a_slots_name": (217, 149, 223),
+    "writes_the_slot_after_the_hand_over": (355, 23, 276),
+    "hands_out_a_block_from_its_beginning": (106, 302, 433),
+    "takes_any_block_that_arrives": (454, 9, 489),
+    "gives_up_a_put_that_was_refused_for_now": (39, 465, 73),
+    "answers_before_the_sync": (217, 101, 128),
+    "does_not_sync": (451, 264, 160),
+    "ignores_a_failed_sync": (466, 69, 56),
+    "serves_the_page_cache_after_a_restart": (466, 160, 264),
+    "forgets_streams_in_snapshots": (466, 407, 107),
+    "de_duplicates_by_a_window": (469, 147, 9),
+    "takes_a_gap_in_a_stream": (9,),
+    "repeats_another_outcome": (160, 489, 469),
+    "trims_what_one_subscriber_still_needs": (489, 306, 253),
+    "acknowledges_what_was_only_prefetched": (192, 315, 103),
+    "accepts_every_hello": (175, 68, 168),
+    "serves_fenced_sessions": (53, 69, 106),
+    "honours_late_commands": (267, 138, 369),
+    "cuts_snapshots_ahead_of_the_sync": (217, 128, 101),
+    "drops_the_tail_after_a_restart": (35, 264),
+    "lets_puts_take_the_reserve": (225, 281, 369),
+    "wakes_gets_before_the_sync": (264, 106, 310),
+    "restarts_offsets_from_a_stale_counter": (469, 160, 217),
+    "moves_cursors_back": (217, 469, 306),
+    "believes_a_bookmark_of_any_start": (39, 20),
+    "takes_a_directory_that_does_not_know_the_session": (177,),
+    "believes_a_welcome_that_shows_less": (237,),
+    "renumbers_for_a_broker_that_went_back": (39, 111, 4),
+    "answers_a_lost_state_by_taking_over": (159, 181, 136),
+    "answers_an_older_batch_as_a_repeat": (454, 492, 281),
+    "commits_a_batch_again": (152, 489, 23),
+    "forgets_the_last_batch_in_snapshots": (466, 492, 36),
+    "names_parts_by_attempt": (452, 466, 443),
+    "shows_parts_before_their_commit": (128, 143, 35),
+}
+"""Small worlds in which a bug shows itself. Whoever changes the product's timing changes the worlds: then others are tried."""
+
+SLOW = {
+    "trims_by_unsynced_cursors": "its worlds go on until their simulated time is over: seconds each",
+    "passes_over_a_gap_in_silence": "needs a topic with a limit and a subscriber that falls behind it: seen in large worlds only",
+    "takes_torn_groups": "needs a power cut that leaves a group torn in the middle of a block: about one world in a thousand",
+    "loses_cursors_that_wait_for_a_hello": "needs a Hello within the second in which an acknowledgement waits for its group",
+    "begins_streams_that_an_old_copy_names": "needs a directory copied while puts were on their way, put back two lives later",
+    "takes_over_in_silence": "needs an old copy of a subscriber's directory with messages on their way: one world in a hundred",
+    "believes_a_topics_name": "needs a Get that is under way while its topic is deleted and made again",
+}
+"""Bugs that only `oncemq sim --bugs` hunts, and why not here."""
+
+MORE = range(500, 540)
+"""Tried in turn if a bug's own seeds no longer see it."""
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> Iterator[None]:
+    """What a broken broker says in a simulated world is nobody's news."""
+    logging.disable(logging.CRITICAL)
+    yield
+    logging.disable(logging.NOTSET)
+
+
+@pytest.mark.parametrize("name", CAUGHT_BY)
+def test_a_planted_bug_is_seen_by_the_judges(name: str) -> None:
+    for seed in chain(CAUGHT_BY[name], MORE):
+        with planted(name):
+            if outcome_of(seed).violations:
+                return
+    pytest.fail(f"nobody sees {name} any more: `oncemq sim --bugs` tells whether a longer hunt does")
+
+
+def test_the_worlds_of_the_planted_bugs_are_sound_without_them() -> None:
+    seeds = sorted({seeds[0] for seeds in CAUGHT_BY.values()})
+
+    assert [(seed, outcome_of(seed).violations) for seed in seeds] == [(seed, {}) for seed in seeds]
+
+
+def test_every_planted_bug_is_hunted_here_or_says_why_not() -> None:
+    assert sorted([*CAUGHT_BY, *SLOW]) == sorted(all_bugs())
