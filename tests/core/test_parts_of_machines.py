@@ -7,7 +7,7 @@ import pytest
 
 from oncemq.core import publisher as publishing
 from oncemq.core.gets import Parked
-from oncemq.core.identity import Identity, decode_identity, encode_identity, hello, trying, welcomed
+from oncemq.core.identity import FORMAT, Identity, decode_identity, encode_identity, hello, trying, welcomed
 from oncemq.core.packets import NOBODY, Get, PutDone, PutOutcome, StreamInfo, SubscriptionInfo, Want
 from oncemq.core.parking import Parking
 from oncemq.core.publisher import Entry, OpenBlock, Publisher
@@ -457,7 +457,7 @@ def test_an_identity_is_read_back_and_refused_where_it_is_not_ours() -> None:
     for content, reason in (
         (b"{", "cannot be read"),
         (encode_identity(identity), "belongs to client"),
-        (encode_identity(Identity("x", format=2)), "newer version"),
+        (encode_identity(Identity("x", format=FORMAT + 1)), "newer version"),
     ):
         with pytest.raises(DirectoryUnusable, match=reason):
             decode_identity(content, "d", "x")

@@ -104,7 +104,7 @@ def test_a_welcome_tells_streams_the_session_before_and_subscriptions() -> None:
     talk = Talk()
     info = talk.subscribe()
     talk.put(1, 3)
-    welcome = talk.say(Hello("client", NEW, LOG, (SESSION,), pending=(SESSION, OTHER)))
+    welcome = talk.say(Hello("client", NEW, LOG, (b"x" * 16, SESSION, OTHER), pending=(b"x" * 16, SESSION, OTHER)))
 
     assert isinstance(welcome, Welcome)
     assert [(each.stream, each.last_number) for each in welcome.streams] == [(SESSION, 3), (OTHER, 0), (NEW, 0)]
@@ -135,7 +135,7 @@ def test_a_takeover_keeps_only_the_streams_the_broker_knows() -> None:
 
 def test_a_takeover_by_a_directory_that_knows_the_session_is_none() -> None:
     talk = Talk()
-    welcome = talk.say(Hello("client", NEW, LOG, (SESSION,), pending=(OTHER,), takeover=True))
+    welcome = talk.say(Hello("client", NEW, LOG, (SESSION, OTHER), pending=(OTHER,), takeover=True))
 
     assert isinstance(welcome, Welcome)
     assert not welcome.taken_over

@@ -15,7 +15,6 @@ from msgspec.structs import replace
 from oncemq.client import puts, session
 from oncemq.core import publisher, sessions
 from oncemq.core import state as core_state
-from oncemq.core.packets import Hello, Welcome
 from oncemq.errors import StateLost
 from oncemq.model.refusals import Code
 from oncemq.sim.bugs import Patch, bug
@@ -58,13 +57,6 @@ def believes_a_welcome_that_shows_less(patch: Patch) -> None:
 def begins_streams_that_an_old_copy_names(patch: Patch) -> None:
     """After a takeover any pending stream may be sent: what was stored and forgotten long ago is stored again."""
     patch.set(sessions, "_kept", lambda packet, _client: packet.pending)
-    welcome = sessions._welcome
-
-    def complete(state: Any, log_id: bytes, packet: Hello, *rest: Any) -> Welcome:
-        told = welcome(state, log_id, replace(packet, takeover=False), *rest)
-        return replace(told, taken_over=welcome(state, log_id, packet, *rest).taken_over)
-
-    patch.set(sessions, "_welcome", complete)
 
 
 @bug
