@@ -457,7 +457,8 @@ def test_an_identity_is_read_back_and_refused_where_it_is_not_ours() -> None:
     for content, reason in (
         (b"{", "cannot be read"),
         (encode_identity(identity), "belongs to client"),
-        (encode_identity(Identity("x", format=FORMAT + 1)), "newer version"),
+        (b'{"client": "x", "format": %d}' % (FORMAT + 1), "newer version"),
+        (encode_identity(Identity("x")).replace(b'"log": ""', b'"log": "00"'), "checksum is wrong"),
     ):
         with pytest.raises(DirectoryUnusable, match=reason):
             decode_identity(content, "d", "x")
