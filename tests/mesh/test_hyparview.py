@@ -296,7 +296,35 @@ def test_a_dead_neighbour_is_replaced_out_of_the_passive_view() -> None:
     node.lost(0, "a")
     assert changed(node) == [Down("a", Reason.FAILED)]
     [(to, ask)] = said(node)
-    assert (to, ask.priority) == ("p1", Priority.LOW)
+    assert (to, ask.priority) == ("p1", Priority.REPLACE)
+
+
+def test_a_full_node_that_is_asked_in_a_crash_wave_sees_whether_its_own_neighbours_live() -> None:
+    """Only those who know of a death have places; everybody else believes to be full, and would refuse for ever."""
+    node = machine()
+    befriend(node, *FIVE)
+    node.hear(5_000, "q", p.Neighbour(7, Priority.REPLACE))
+    assert {to for to, packet in said(node) if isinstance(packet, p.Probe)} == set(FIVE)
+    node.hear(5_500, "r", p.Neighbour(8, Priority.REPLACE))
+    assert [to for to, packet in said(node) if isinstance(packet, p.Probe)] == [], "at most once per time-out"
+    node.lost(5_600, "a")
+    assert said(node)[0][0] in ("q", "r"), "whoever asked gets the place"
+
+
+def test_whoever_is_refused_by_all_in_a_crash_wave_offers_a_swap_at_once() -> None:
+    node = machine(refusals_max=2)
+    befriend(node, *FIVE)
+    node.hear(0, "x", p.ShuffleReply(("p1", "p2", "p3")))
+    node.lost(0, "a")
+    node.lost(0, "b")
+    priorities = []
+    for _ in range(8):
+        for to, ask in said(node):
+            if isinstance(ask, p.Neighbour):
+                priorities.append(ask.priority)
+                node.hear(0, to, p.NeighbourReply(ask.link, False))
+    assert priorities[0] is Priority.REPLACE and priorities[-1] is Priority.HIGH
+    assert node.search.paused_until_ms is not None
 
 
 def test_a_node_without_neighbours_asks_with_high_priority() -> None:

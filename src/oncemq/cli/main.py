@@ -24,6 +24,7 @@ from oncemq.cli import (
     demo,
     get,
     inspect,
+    mesh,
     put,
     serve,
     shutdown,
@@ -87,6 +88,7 @@ app.command("verify", rich_help_panel=BROKER)(verify.verify)
 app.command("backup", rich_help_panel=BROKER)(backup.backup)
 app.command("demo", rich_help_panel=PROOF)(demo.demo)
 app.command("sim", rich_help_panel=PROOF)(sim.sim)
+app.add_typer(mesh.app, name="mesh", rich_help_panel=PROOF)
 app.command("torture", rich_help_panel=PROOF)(torture.torture)
 
 if importlib.util.find_spec("oncemq.cli.bench") is not None:

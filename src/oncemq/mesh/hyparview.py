@@ -63,6 +63,7 @@ class Membership:
         self._probing: tuple[Address, int] | None = None
         self._has_joined = False
         self._has_left = False
+        self._suspected_ms = -NEVER_MS
         self._shuffle_ms = NEVER_MS
         self._heal_ms = NEVER_MS
         self.reserve.learn(remembered)
@@ -99,7 +100,7 @@ class Membership:
         self.counters["lost"] += 1
         if address in self.active:
             self._drop(address, Reason.FAILED)
-            self.search.begin()
+            self.search.begin(is_urgent=True)
         elif address in self._asked:
             self._relations.move(address, Cause.UNANSWERED)
         self.reserve.bury(now_ms, address)
@@ -220,8 +221,10 @@ class Membership:
         if asker in self._asked:
             self._relations.move(asker, Cause.REFUSED)  # It ignores our ask, as we would ignore its.
         hint = self._hint_for(asker)
-        if len(self.active) < self.settings.active:
-            self.search.hint(asker)  # We may be refused ourselves, and then there is a place for it.
+        if packet.priority is Priority.REPLACE:
+            self._suspect(now_ms)
+        if len(self.active) < self.settings.active or packet.priority is Priority.REPLACE:
+            self.search.hint(asker)  # We may be refused ourselves, or lose somebody, and then there is a place for it.
         self.reserve.learn((asker,))
         self._send(asker, p.NeighbourReply(packet.link, False, hint, tuple(self.reserve.names_for(asker))))
 
@@ -237,7 +240,7 @@ class Membership:
             return False
         places = self.places + (asker in self._asked)
         match packet.priority:
-            case Priority.LOW:
+            case Priority.LOW | Priority.REPLACE:
                 return places > 0
             case Priority.WALK:
                 return places > 1
@@ -318,6 +321,8 @@ class Membership:
             self._ask(now_ms, candidate, self._priority(candidate))
             return True
         if not self._asked:
+            if self.search.escalates(self.settings.active - len(self.active)):
+                return True
             if not self.active:
                 self._ask_contacts(now_ms)
             self.search.pause(now_ms)
@@ -328,7 +333,9 @@ class Membership:
             return Priority.JOIN
         missing = self.settings.active - len(self.active)
         wants_swap = missing > 1 and self.search.fruitless > 0
-        return Priority.HIGH if not self.active or wants_swap else Priority.LOW
+        if not self.active or wants_swap:
+            return Priority.HIGH
+        return Priority.REPLACE if self.search.is_urgent else Priority.LOW
 
     def _candidate(self) -> Address | None:
         while (hint := self.search.next_hint()) is not None:
@@ -427,6 +434,13 @@ class Membership:
             is_full = len(self.active) >= self.settings.active
             partner = pick(self._dice, list(self.active)) if is_full else NOWHERE
             self._ask(now_ms, sender, Priority.BRIDGE, partner)
+
+    def _suspect(self, now_ms: int) -> None:
+        """Somebody lost a neighbour, and there may be a crash wave: see whether ours are alive. At most once per time-out."""
+        if now_ms - self._suspected_ms >= self.settings.ask_timeout_ms:
+            self._suspected_ms = now_ms
+            for address in self.active:
+                self._send(address, p.Probe())
 
     # --- time ---------------------------------------------------------------------------------------------
 

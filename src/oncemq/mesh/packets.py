@@ -45,7 +45,9 @@ class Priority(enum.IntEnum):
     """A walk found you, and I am full: if you have two places, I come and send you one of mine."""
     BRIDGE = 3
     """You were out of reach: I drop `partner` for you, and whom you drop may take my place with it."""
-    JOIN = 4
+    REPLACE = 4
+    """A neighbour of mine died: take me if you have a place, and if you have none, see whether yours are alive."""
+    JOIN = 5
     """Only inside a node: the ask is a Join."""
 
 

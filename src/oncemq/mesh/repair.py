@@ -34,6 +34,7 @@ class Search:
         self._tried: dict[Address, None] = {}
         self._refusals = 0
         self._is_waiting = False
+        self.is_urgent = False
 
     @property
     def is_strict(self) -> bool:
@@ -44,9 +45,13 @@ class Search:
         if address:
             self._hints.appendleft(address)
 
-    def begin(self, *, excluding: Address = "") -> None:
-        """A neighbour went: whoever refused before may have a place now. Whoever dropped us is not asked at once."""
+    def begin(self, *, excluding: Address = "", is_urgent: bool = False) -> None:
+        """A neighbour went: whoever refused before may have a place now. Whoever dropped us is not asked at once.
+
+        It is urgent if the neighbour died: in a crash wave those who refuse do not know yet that they are not full.
+        """
         self._tried.clear()
+        self.is_urgent = is_urgent
         self._refusals, self.fruitless, self.paused_until_ms, self._is_waiting = 0, 0, None, False
         if excluding:
             self._tried[excluding] = None
@@ -95,6 +100,14 @@ class Search:
         tried = self._tried
         fit = [each for each in reserve.passive.ids if each not in tried]
         return pick(self._dice, fit) if fit else reserve.cold.spare(tried, reserve.quarantine)
+
+    def escalates(self, missing: int) -> bool:
+        """Everybody refused us in a crash wave: offer a swap at once. Whom they drop for us may well be dead."""
+        if not (self.is_urgent and missing > 1 and self._tried and not self.fruitless):
+            return False
+        self.resume()
+        self.fruitless, self.is_urgent = 1, False
+        return True
 
     def pause(self, now_ms: int) -> None:
         """Nobody is left to ask. A search in which nobody could be asked says nothing about the others."""

@@ -7,6 +7,8 @@ Next: sim/mesh_history.py for what is judged while it happens.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from oncemq.mesh.packets import Address
 from oncemq.mesh.records import BaselineTaken, GivenUp, Taken
 from oncemq.sim.mesh_history import Key
@@ -111,13 +113,16 @@ def _check_overlay(world: MeshWorld, up: list[SimNode], active_max: int) -> None
         world.history.violate("P5 overlay", f"the overlay fell apart: {views}")
 
 
-def is_connected(views: dict[Address, list[Address]]) -> bool:
-    if not views:
-        return True
-    seen, edge = set(), [next(iter(views))]
+def reached_from(views: Mapping[Address, Sequence[Address]], start: Address) -> set[Address]:
+    """Everybody that can be reached over links, the start included."""
+    seen, edge = {start}, [start]
     while edge:
-        address = edge.pop()
-        if address not in seen:
-            seen.add(address)
-            edge += views.get(address, [])
-    return seen >= set(views)
+        for other in views.get(edge.pop(), ()):
+            if other not in seen:
+                seen.add(other)
+                edge.append(other)
+    return seen
+
+
+def is_connected(views: Mapping[Address, Sequence[Address]]) -> bool:
+    return not views or reached_from(views, next(iter(views))) >= set(views)

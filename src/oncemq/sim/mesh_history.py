@@ -39,6 +39,7 @@ class Book:
     handed: dict[Origin, list[int]] = field(default_factory=dict)
     subscribed: dict[str, int] = field(default_factory=dict)
     """Topic: number of the confirmation that made the subscription durable."""
+    ever_wanted: dict[str, None] = field(default_factory=dict)
     neighbours: dict[Address, None] = field(default_factory=dict)
     gaps: list[TellGap] = field(default_factory=list)
     was_set_back: bool = False
@@ -81,6 +82,8 @@ class MeshHistory:
         self.books[address] = book = Book(was_set_back=True)
         for record in left:
             book.synced.apply(record)
+            if isinstance(record, TopicWanted):
+                book.ever_wanted[record.topic] = None
             book.digests[book.synced.had.digest] = None
 
     # --- messages -----------------------------------------------------------------------------------------
@@ -111,16 +114,25 @@ class MeshHistory:
                     self.confirmed_ms[key] = now_ms
             elif isinstance(record, TopicWanted):
                 book.subscribed.setdefault(record.topic, self.confirmations)
+                book.ever_wanted[record.topic] = None
             elif isinstance(record, TopicUnwanted):
                 book.subscribed.pop(record.topic, None)
 
     def handed(self, address: Address, each: HandOver) -> None:
-        """P2 and P4: once per node, in each origin's order."""
+        """P2 and P4: once per node, in each origin's order; and only what the node subscribes to."""
+        offer = self.offers.get((each.origin, each.number))
+        if offer is None or not set(each.topics) <= set(offer.topics) or not self._has_wanted(address, each.topics):
+            self.violate("topic filter", f"{address} was handed number {each.number} for {each.topics}")
         numbers = self.book(address).handed.setdefault(each.origin, [])
         if numbers and each.number <= numbers[-1]:
             law = "P2 at most once" if each.number in numbers else "P4 order"
             self.violate(law, f"{address} was handed number {each.number} of an origin after {numbers[-1]}")
         numbers.append(each.number)
+
+    def _has_wanted(self, address: Address, topics: tuple[str, ...]) -> bool:
+        """Whether each topic was subscribed to at some time; an unsubscription of the same drain comes a moment later."""
+        wanted = self.book(address).ever_wanted
+        return all(topic in wanted for topic in topics)
 
     def told_gap(self, address: Address, each: TellGap) -> None:
         self.book(address).gaps.append(each)

@@ -89,7 +89,7 @@ class MeshSwarm:
 
     def run(self) -> MeshOutcome:
         world = self.world
-        self._found(self._random.randint(2, 9))
+        self._found(self._random.randint(2, 12))
         world.run(self._random.randint(0, 8_000))
         self._schedule_load()
         self._set_line()
@@ -174,8 +174,7 @@ class MeshSwarm:
             case "destroy":
                 self._destroy(name)
             case "leave":
-                if name != RENDEZVOUS:
-                    self.world.leave(name)
+                self._leave(name)
             case "newcomer":
                 self._newcomer()
             case "partition" | "one_way":
@@ -196,6 +195,12 @@ class MeshSwarm:
         if len(self.world.nodes) - len(self._destroyed) > 3 and name != RENDEZVOUS:
             self.world.kill(name, power_cut=True)
             self._destroyed.add(name)
+
+    def _leave(self, name: Address) -> None:
+        """With a message in its last moment: it may not be lost by leaving."""
+        if name != RENDEZVOUS:
+            self.world.put(name, TOPICS[:1], block_of(b"last words of " + name.encode()))
+            self.world.leave(name)
 
     def _newcomer(self) -> None:
         self._newcomers += 1

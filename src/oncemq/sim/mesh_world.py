@@ -115,6 +115,7 @@ class MeshWorld:
         self.history = MeshHistory()
         self.sent: Counter[str] = Counter()
         self.sent_bytes: Counter[str] = Counter()
+        self.received: Counter[Address] = Counter()
         self.dice = random.Random(f"mesh world {seed}")
         self._settings = settings
         self._seed = seed
@@ -295,7 +296,10 @@ class MeshWorld:
             self.at(delay_ms, lambda: self._arrive(source, target, [frame, block] if isinstance(packet, Spread) else [frame]))
 
     def _arrive(self, source: Address, target: Address, frames: list[bytes]) -> None:
-        node, sender = self.nodes[target], self.nodes[source]
+        node, sender = self.nodes.get(target), self.nodes.get(source)
+        if sender is None or node is None:
+            return
+        self.received[target] += 1
         if node.machine is None:
             if sender.machine is not None and self.dice.random() < self.faults.reset and (target, source) not in self.faults.cuts:
                 self._give(sender, lambda machine, now_ms: machine.lost(now_ms, target))
@@ -306,6 +310,11 @@ class MeshWorld:
         else:
             address, packet, block = decode(list(frames))
             self._give(node, lambda machine, now_ms: machine.hear(now_ms, address, packet, block))
+
+    def tell_lost(self, address: Address, dead: list[Address]) -> None:
+        """A node's link layer finds these dead."""
+        for each in dead:
+            self._give(self.nodes[address], lambda machine, now_ms, each=each: machine.lost(now_ms, each))  # type: ignore[misc]
 
     # --- applications -------------------------------------------------------------------------------------
 
