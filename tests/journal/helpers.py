@@ -53,6 +53,10 @@ class Ledger:
     def apply(self, record: Record) -> None:
         self.records.append(bare(record))
 
+    @property
+    def storages(self) -> dict[int, Claim]:
+        return {}
+
     def dump(self) -> bytes:
         return msgspec.msgpack.encode([b"".join(encode(_dumpable(record))) for record in self.records])
 

@@ -34,6 +34,10 @@ class Tally:
     def topics(self) -> dict[int, Claim]:
         return {TOPIC: Claim("orders", self.low, self.end)}
 
+    @property
+    def storages(self) -> dict[int, Claim]:
+        return {}
+
     def restore(self, state: bytes) -> None:
         self.steps, self.end, self.low = msgspec.msgpack.decode(state, type=tuple[int, int, int])
 

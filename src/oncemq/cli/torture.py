@@ -14,6 +14,7 @@ import shutil
 import signal
 import tempfile
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -57,6 +58,7 @@ Faults = Annotated[
         "power_cut, line; or all.",
     ),
 ]
+Spark = Annotated[bool, typer.Option("--spark", help="Kill a Spark driver, its workers and the broker while they copy a topic.")]
 Keep = Annotated[Path | None, typer.Option(metavar="DIR", help="Run in this new directory, and keep it with all histories.")]
 
 
@@ -67,6 +69,7 @@ def torture(
     seed: Seed = None,
     faults: Faults = _ALL,
     keep: Keep = None,
+    spark: Spark = False,
     _json: Json = False,
 ) -> int:
     """Kill, pause, cut off and starve real brokers and clients, and judge what they did.
@@ -77,9 +80,12 @@ def torture(
     oncemq torture
     oncemq torture --kills 1000 --faults broker_kill,client_kill
     oncemq torture --kills 50 --faults power_cut
+    oncemq torture --spark --kills 50
     """
     from oncemq.cli.torturing.performance import Performance, Plan
 
+    if spark:
+        return _torture_spark(context, kills, secrets.randbelow(2**31) if seed is None else seed, keep)
     output, chosen = output_of(context), _faults(faults)
     before = {number: signal.signal(number, _on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
     directory = _directory(keep)
@@ -100,6 +106,22 @@ def torture(
             signal.signal(number, handler)
         _clean_up(output, directory, is_kept=is_kept)
     return Exit.FAILED if verdict.violations else Exit.OK
+
+
+def _torture_spark(context: typer.Context, kills: int, seed: int, keep: Path | None) -> int:
+    """Kill a Spark driver, its workers and the broker while they copy a topic, and count what came out."""
+    from oncemq.cli.torturing.spark import SparkTorture
+
+    output, directory = output_of(context), _directory(keep)
+    is_kept = True
+    try:
+        with _Progress(output, kills) as progress:
+            verdict = SparkTorture(directory, kills, seed, progress.update).run()
+        is_kept = keep is not None or not verdict.is_clean
+        output.card(asdict(verdict))
+    finally:
+        _clean_up(output, directory, is_kept=is_kept)
+    return Exit.OK if verdict.is_clean else Exit.FAILED
 
 
 def _on_signal(_number: int, _frame: object) -> None:

@@ -42,6 +42,14 @@ class Query(msgspec.Struct, frozen=True):
     ranges: tuple[CommittedRange, ...]
 
 
+class Storage(msgspec.Struct, frozen=True):
+    """What must be stored of a storage id: rows [low, end). `name` is for people."""
+
+    name: str
+    low: int
+    end: int
+
+
 class Splice(msgspec.Struct, frozen=True, array_like=True):
     """Offsets [first, end) of a topic are rows [0, end - first) of a storage id."""
 

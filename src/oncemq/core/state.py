@@ -22,6 +22,7 @@ from oncemq.core.parts import (
     Query,
     QueryDump,
     Splice,
+    Storage,
     dump_part,
     dump_query,
     publisher_of,
@@ -194,13 +195,18 @@ class BrokerState:
         self.next_append_number = append_number + count
         self.append_time_us = time_us
 
-    def storage_lows(self) -> dict[int, int]:
-        """The lowest row that is still needed of every storage id: of parts all, of splices what their topic has not trimmed."""
-        lows = {part.storage_id: 0 for part in self.parts.values()}
+    @property
+    def storages(self) -> dict[int, Storage]:
+        """The rows that are still needed of every storage id: of parts all, of splices what their topic has not trimmed."""
+        found = {part.storage_id: Storage(f"(staged by {part.query})", 0, part.rows) for part in self.parts.values()}
         for topic in self.topics.values():
             for splice in topic.splices:
-                lows[splice.storage_id] = max(0, topic.low - splice.first)
-        return lows
+                name = f"{topic.name} (rows of a part, from offset {splice.first} on)"
+                found[splice.storage_id] = Storage(name, max(0, topic.low - splice.first), splice.end - splice.first)
+        return found
+
+    def storage_lows(self) -> dict[int, int]:
+        return {storage_id: storage.low for storage_id, storage in self.storages.items()}
 
     def _session_opened(self, record: records.SessionOpened) -> None:
         client = self.clients.get(record.client)

@@ -62,6 +62,10 @@ class State(Protocol):
     def topics(self) -> Mapping[int, Extent]:
         """Which messages must be there, by topic id."""
 
+    @property
+    def storages(self) -> Mapping[int, Extent]:
+        """Which rows must be there that are staged, or spliced into a topic, by storage id."""
+
 
 class Identity(msgspec.Struct, frozen=True):
     """The file that says whose directory this is, and in which format."""
@@ -159,7 +163,7 @@ def recover(disk: Disk, log_id: bytes, state: State, *, accept_loss: bool = Fals
     for number in range(snapshot[0], numbers[-1]):
         sealed.append(_replay_sealed(disk, headers[number], headers[number + 1].previous_end, state))
     found = _replay_last(disk, headers[numbers[-1]], state, sealed, snapshot[0])
-    found.missing = find_missing(disk, log_id, state.topics, _held(found))
+    found.missing = find_missing(disk, log_id, {**state.topics, **state.storages}, _held(found))
     if found.missing and not accept_loss:
         raise incomplete(found.missing)
     return found

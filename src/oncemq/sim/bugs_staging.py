@@ -135,3 +135,9 @@ def shows_parts_before_their_commit(patch: Patch) -> None:
 def forgets_the_last_batch_in_snapshots(patch: Patch) -> None:
     """After a restart the batch before the last one counts as the last: a re-run publishes its rows again."""
     patch.set(state, "restore_query", lambda dump: parts.Query(dump.batch - 1, dump.next_number, dump.is_once, ()))
+
+
+@bug
+def unlinks_what_is_staged(patch: Patch) -> None:
+    """A segment counts as dead although parts that wait, or splices, still need it."""
+    patch.set(state.BrokerState, "storage_lows", lambda _self: {})

@@ -9,22 +9,31 @@ Next: sim/images.py, which takes the images; sim/subject_client.py for the other
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 from random import Random
 from typing import NamedTuple, cast
 
+import msgspec
+
 from oncemq.core import records
+from oncemq.core.effects import Sender
+from oncemq.core.packets import CommitStaged, PartClaim, Stage
+from oncemq.core.staging import StageOffer, decide_commit, decide_stage
 from oncemq.core.state import BrokerState
+from oncemq.core.topics import Topic
 from oncemq.errors import invariant
-from oncemq.journal.codec import decode_delivery, encode
+from oncemq.journal.codec import decode, decode_delivery, encode, spliced_delivery
 from oncemq.journal.journal import Journal, JournalSettings
 from oncemq.model.block import checksum
+from oncemq.ports import Instant
 from oncemq.sim.subjects import LOG_ID, RECOVERIES, Broken, draw_block
 from oncemq.sim.tape import Tape
 
 _SETTINGS = JournalSettings(segment_bytes=3072, segment_records_max=14, reserve_bytes=1024)
 _TOPICS = (1, 2)
 _STREAM = b"p" * 16
+_QUERY, _NOBODY, _NOW = "query", Sender(b"", 0), Instant(0, 1)
+Block = bytes | bytearray | memoryview
 
 
 class _Found(NamedTuple):
@@ -93,9 +102,14 @@ class JournalSubject:
     def _act(self, tape: Tape) -> None:
         """What a drain does; now and then two groups share a sync, and dead segments are trimmed."""
         self._write(tape, [self._stored(self._state), *self._cursors()], sync=self._random.random() < 0.8)
+        if self._random.random() < 0.4:
+            self._write(tape, self._staged(), sync=self._random.random() < 0.8)
+        if self._state.parts and self._random.random() < 0.3:
+            self._write(tape, self._committed(), sync=self._random.random() < 0.8)
         if self._random.random() < 0.3:
             self._write(tape, self._trims(), sync=True)
-            self._journal.trim({topic.topic_id: topic.low for topic in self._state.topics.values()})
+            lows = {topic.topic_id: topic.low for topic in self._state.topics.values()}
+            self._journal.trim(lows | self._state.storage_lows())
 
     def _write(self, tape: Tape, group: list[records.Record], *, sync: bool) -> None:
         size = sum(len(part) for record in group for part in encode(record))
@@ -117,6 +131,28 @@ class JournalSubject:
         place = (state.next_append_number, 1, state.start_id, _STREAM, number, 1)
         return records.Stored(*place, checksum(block), len(block), placements, "publisher", None, block)
 
+    def _staged(self) -> list[records.Record]:
+        """The next chunk of a part that waits, or the first of another one."""
+        names = [name for name in self._state.parts if self._random.random() < 0.5]
+        name = names[0] if names else len(self._records).to_bytes(16, "big")
+        chunk = self._state.parts[name].chunks + 1 if names else 1
+        packet = Stage(_QUERY, self._batch(), name, chunk, 1)
+        block = draw_block(self._random, b"staged-%d" % len(self._records))
+        return list(decide_stage(self._state, StageOffer(_NOBODY, packet, block, _NOW, 1 << 30)).records)
+
+    def _batch(self) -> int:
+        query = self._state.queries.get(_QUERY)
+        return 0 if query is None else query.batch + 1
+
+    def _committed(self) -> list[records.Record]:
+        """A commit of some of the parts; the others are released by it."""
+        chosen = [item for item in self._state.parts.items() if self._random.random() < 0.7]
+        claims = [
+            PartClaim(name, f"topic-{self._random.choice(_TOPICS)}", part.chunks, part.rows, part.crc) for name, part in chosen
+        ]
+        packet = CommitStaged(_QUERY, self._batch(), len(claims))
+        return list(decide_commit(self._state, _NOBODY, packet, msgspec.msgpack.encode(claims), _NOW).records)
+
     def _cursors(self) -> list[records.Record]:
         behind = [entry for entry in self._state.subscriptions.values() if entry.cursor < self._state.topics[entry.topic_id].end]
         chosen = [entry for entry in behind if self._random.random() < 0.5]
@@ -135,10 +171,25 @@ class JournalSubject:
         return self._found()
 
     def _found(self) -> _Found:
-        ranges = [(topic.topic_id, topic.low, topic.end) for topic in self._state.topics.values() if topic.end > topic.low]
-        blocks = [_block_in(content) for each in ranges for content in self._journal.read([each], 1 << 30)]
+        blocks = [block for topic in self._state.topics.values() for block in self._read(topic)]
+        for part in self._state.parts.values():
+            blocks += [_staged_block(content) for content in self._journal.read([(part.storage_id, 0, part.rows)], 1 << 30)]
         streams = self._state.clients["publisher"].streams if self._state.clients else {}
         return _Found(self._state.dump(), tuple(blocks), streams[_STREAM].last if _STREAM in streams else 0)
+
+    def _read(self, topic: Topic) -> Iterator[bytes]:
+        """Read a topic from low to end, through its splices, as the broker does."""
+        at = topic.low
+        while at < topic.end:
+            piece = topic.piece(at, topic.end)
+            if piece.splice is None:
+                wanted = (topic.topic_id, piece.first, piece.end)
+                yield from (_block_in(content) for content in self._journal.read([wanted], 1 << 30))
+            else:
+                wanted = (piece.splice.storage_id, piece.first - piece.splice.first, piece.end - piece.splice.first)
+                for content in self._journal.read([wanted], 1 << 30):
+                    yield _block_in(spliced_delivery(content, piece.splice, topic.topic_id))
+            at = piece.end
 
     def judge(self, found: Hashable, promise: int, *, is_cache: bool) -> None:  # noqa: ARG002 - prefixes say it all
         state, blocks, last_number = cast(_Found, found)
@@ -153,9 +204,33 @@ class JournalSubject:
             raise Broken(f"the last put of the stream is number {last_number}, and would be taken again, or refused")
 
     def _blocks_of(self, count: int) -> list[bytes | bytearray | memoryview]:
-        lows = {topic.topic_id: topic.low for topic in self._state.topics.values()}
-        stored = [record for record in self._records[:count] if isinstance(record, records.Stored)]
-        return [record.block for topic, low in lows.items() for record in stored if _is_in(record, topic, low)]
+        """What must be readable, told from the records alone: topics in offset order, then parts that wait."""
+        placed: dict[int, list[Block]] = {topic: [] for topic in self._state.topics}
+        parts: dict[bytes, list[Block]] = {}
+        for record in self._records[:count]:
+            match record:
+                case records.Stored():
+                    for place in record.placements:
+                        placed.setdefault(place.topic_id, []).append(record.block)
+                case records.Staged():
+                    parts.setdefault(record.part, []).append(record.block)
+                case records.StagedCommitted():
+                    for entry in record.parts:
+                        placed.setdefault(entry.topic_id, []).extend(parts[entry.part])
+                    parts.clear()
+        waiting = [block for blocks in parts.values() for block in blocks]
+        kept = [placed[topic.topic_id][topic.low :] for topic in self._state.topics.values()]  # Every block is one message.
+        return [block for blocks in kept for block in blocks] + waiting
+
+    def _place(
+        self, placed: dict[int, list[Block]], ends: dict[int, int], lows: dict[int, int], topic: int, blocks: list[Block]
+    ) -> None:
+        """One row each: whatever lies below the low offset is gone."""
+        for block in blocks:
+            if topic in lows and ends[topic] >= lows[topic]:
+                placed[topic].append(block)
+            if topic in ends:
+                ends[topic] += 1
 
     def go_on(self) -> Hashable:
         state = self._state
@@ -169,10 +244,12 @@ class JournalSubject:
         return self._found()
 
 
-def _is_in(record: records.Stored, topic: int, low: int) -> bool:
-    return any(place.topic_id == topic and place.first_offset + record.count > low for place in record.placements)
-
-
 def _block_in(content: bytes) -> bytes:
     _, start, end, _ = decode_delivery(content, 0)
     return content[start:end]
+
+
+def _staged_block(content: bytes) -> bytes:
+    record, _ = decode(content, with_block=True)
+    invariant(isinstance(record, records.Staged), "something else than a staged block")
+    return bytes(cast(records.Staged, record).block)
