@@ -22,6 +22,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 from oncemq.pipeline.session import spark_session
 
 TABLE = "table"
+COPYING = "copying"
+"""What it says once both queries have been started."""
 ROWS_PER_BATCH = 2_000
 """Small, so that there are many batches to be killed in."""
 
@@ -33,7 +35,7 @@ def copy_for_ever(address: str, source: str, sink: str, directory: Path, *, is_e
         _to_table(spark, address, source, directory, trigger),
         _to_topic(spark, address, source, sink, directory, trigger),
     ]
-    print('{"copying": true}', flush=True)
+    print(COPYING, flush=True)
     for query in queries:
         query.awaitTermination()
     spark.stop()

@@ -27,9 +27,12 @@ from oncemq.cli.benchmarks.workplace import end_process, read_first_line
 from oncemq.errors import PutPending, UsageError
 
 SOURCE, SINK = "spark-in", "spark-out"
+COPYING = "copying\n"
+"""What a driver writes to its log once it is at work (pipeline/copying.py)."""
 VICTIMS = ("driver", "worker", "broker")
 _PUT_MESSAGES = 500
 _CALM_S_MAX = 6.0
+_START_S_MAX = 120.0
 _CATCH_UP_S = 600.0
 
 
@@ -67,6 +70,8 @@ class SparkTorture:
         self._tally: Counter[str] = Counter()
         self._stack = ExitStack()
         self._put = 0
+        self._at_work = 0
+        """How often a driver before this one has said that it is at work."""
         self._address = "tcp://127.0.0.1:*"
         self._broker: subprocess.Popen[str] | None = None
         self._driver: subprocess.Popen[bytes] | None = None
@@ -80,6 +85,7 @@ class SparkTorture:
                 client.admin.create_topic(topic, retain="forever")
             self._start_driver("always")
             for number in range(self._kills):
+                self._await_copying(client)
                 self._calm(client)
                 victim = self._random.choice(VICTIMS)
                 self._strike(victim)
@@ -99,6 +105,7 @@ class SparkTorture:
     def _start_driver(self, how_long: str) -> None:
         place = (self._address, SOURCE, SINK, str(self._directory), how_long)
         log = self._stack.enter_context((self._directory / "driver.log").open("ab"))
+        self._at_work = (self._directory / "driver.log").read_bytes().count(COPYING.encode())
         self._driver = subprocess.Popen(  # noqa: S603
             [sys.executable, "-m", "oncemq.pipeline.copying", *place], stdout=log, stderr=log, start_new_session=True
         )
@@ -106,17 +113,29 @@ class SparkTorture:
 
     # --- what happens --------------------------------------------------------------------------------
 
+    def _await_copying(self, client: oncemq.Client) -> None:
+        """Mostly wait until the driver is at work, so that there is work to be killed in; sometimes strike while it starts."""
+        until = time.monotonic() + (_START_S_MAX if self._random.random() < 0.8 else 0)
+        log = self._directory / "driver.log"
+        while time.monotonic() < until and log.read_bytes().count(COPYING.encode()) < self._at_work + 1:
+            self._feed(client)
+            if self._driver is not None and self._driver.poll() is not None:
+                self._start_driver("always")
+
     def _calm(self, client: oncemq.Client) -> None:
         """Put messages for a while. A driver that ended by itself, because its broker was away too long, is started again."""
         until = time.monotonic() + self._random.random() * _CALM_S_MAX
         while time.monotonic() < until:
-            values = [b"%d" % number for number in range(self._put, self._put + _PUT_MESSAGES)]
-            with suppress(PutPending):
-                client.put_many(SOURCE, values)
-            self._put += _PUT_MESSAGES
-            time.sleep(0.2)
+            self._feed(client)
         if self._driver is not None and self._driver.poll() is not None:
             self._start_driver("always")
+
+    def _feed(self, client: oncemq.Client) -> None:
+        values = [b"%d" % number for number in range(self._put, self._put + _PUT_MESSAGES)]
+        with suppress(PutPending):
+            client.put_many(SOURCE, values)
+        self._put += _PUT_MESSAGES
+        time.sleep(0.2)
 
     def _strike(self, victim: str) -> None:
         if victim == "worker" and not self._kill_worker():
