@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -314,6 +315,25 @@ def test_lag_is_what_is_stored_and_not_read(client: oncemq.Client, kept: str, ma
         latestOffset = json.dumps(reader.reportLatestOffset())  # noqa: N815 - Spark's name
 
     assert lag_of([Source()]) == {kept: 6}
+
+
+def test_a_broker_that_restarts_is_waited_for(tmp_path: Path, name: str, readers: ExitStack) -> None:
+    """An exception in a driver-side call would end the query: what may pass is waited for inside."""
+    broker = oncemq.Broker(tmp_path / "data")
+    reader = streaming(readers, address=broker.address, subscribe="t", subscription=name)
+    began = reader.initialOffset()
+    with oncemq.connect(broker.address) as client:
+        put(client, "t", 0, 5)
+    broker.stop()
+    address, back = broker.address, []
+    returning = threading.Timer(1.0, lambda: back.append(oncemq.Broker(tmp_path / "data", address)))
+    returning.start()
+
+    end = reader.latestOffset(began, ALL)
+
+    returning.join()
+    readers.callback(back[0].stop)
+    assert values(reader, reader.partitions(began, end)) == numbers(0, 5)
 
 
 # --- batches ----------------------------------------------------------------------------------------

@@ -86,6 +86,11 @@ def piece_at(splices: list[Splice], offset: int, end: int) -> Piece:
     return Piece(offset, min(end, found.end), found, None)
 
 
+def splices_below(splices: list[Splice], low: int) -> int:
+    """How many of them end at `low` or before: nobody can see their rows any more."""
+    return bisect_right(splices, low, key=_end)
+
+
 def _end(splice: Splice) -> int:
     return splice.end
 

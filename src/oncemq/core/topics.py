@@ -11,7 +11,7 @@ from __future__ import annotations
 import msgspec
 
 from oncemq.core.packets import SubscriptionInfo, TopicInfo
-from oncemq.core.parts import Piece, Splice, piece_at
+from oncemq.core.parts import Piece, Splice, piece_at, splices_below
 from oncemq.model.retention import Retention, read_retention
 
 UNDECIDED, LOCAL, BROKER, DATABASE = "", "local", "broker", "database"
@@ -66,8 +66,7 @@ class Topic:
 
     def trim(self, low: int) -> None:
         self.low = low
-        while self.splices and self.splices[0].end <= low:
-            del self.splices[0]
+        del self.splices[: splices_below(self.splices, low)]
 
     @property
     def has_interest(self) -> bool:
