@@ -644,3 +644,41 @@ def test_what_is_below_every_cursor_goes_but_for_one_message() -> None:
     talk.take(talk.machine.tidy(at(5_000)))
 
     assert list(talk.machine.lows().values()) == [3]
+
+
+def test_puts_repeats_and_refusals_are_counted_one_by_one() -> None:
+    talk = filled()
+    talk.put(1, 5)
+    talk.put(9)
+    talk.put(9)
+    numbers = talk.machine.statistics()
+
+    assert (numbers["count_puts"], numbers["count_duplicates"], numbers["count_refused_gap_in_stream"]) == (1, 1, 2)
+
+
+def test_a_refusal_says_what_is_wrong_and_in_brackets_where_it_is_known() -> None:
+    talk = filled()
+    known = talk.say(CreateTopic(SESSION, 2, "u", "for a while"))
+    plain = talk.say(DeleteTopic(SESSION, 3, "u", 0))
+
+    assert isinstance(known, Refused)
+    assert isinstance(plain, Refused)
+    assert "(" in known.text
+    assert "(" not in plain.text
+
+
+def test_a_new_session_begins_its_commands_anew() -> None:
+    talk = filled()
+    talk.say(Hello("client", NEW, LOG, (SESSION,)))
+
+    assert isinstance(talk.say(CreateTopic(NEW, 1, "u")), TopicDone)
+    assert talk.code(CreateTopic(NEW, 2, "u")) == Code.TOPIC_EXISTS
+
+
+def test_a_get_that_may_not_wait_is_answered_with_nothing() -> None:
+    talk = filled()
+    found = talk.delivered(Get(SESSION, (want(talk, 5, 5),), 1_000, 0))
+
+    assert (found.ranges, found.through) == ((), 1)
+    assert talk.delivered(Read("t", 0, 0, 5, 1_000)).through == 1
+    assert talk.speech(Get(SESSION, (want(talk, 5, 5),), 1_000, 1)) == ()
