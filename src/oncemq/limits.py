@@ -112,6 +112,9 @@ CLOSE_TIMEOUT_MS: Final = 5_000  # How long close() flushes before it reports wh
 
 # --- spark ---------------------------------------------------------------------------------------
 JAVA_VERSION_MIN: Final = 17  # What Spark 4 runs on. peer: Spark's own documentation.
+ARCHIVE_ROWS_PER_COMMIT: Final = 4_000_000  # Rows of one commit of an archive. guess: files of some hundred megabytes.
+ARCHIVE_POLL_MS: Final = 1_000  # How long an archive that has caught up waits before it looks again. guess.
+REPLAY_ROWS_PER_FLUSH: Final = 100_000  # Rows a replay puts before it counts. guess: far below what an outbox takes.
 SPARK_SHUFFLE_PARTITIONS: Final = 8  # measured: 5 M events joined on two cores; Spark's 200 costs seconds per query.
 SPARK_READ_BYTES: Final = 8 * MIB  # What a task asks a broker for at once. guess: a few round trips per partition.
 SPARK_BATCH_ROWS: Final = 50_000  # Rows of one Arrow batch. measured: 10,000 to 100,000 are alike, 1,000 costs half.

@@ -23,7 +23,7 @@ KEYS = {
     "get": "messages_per_second megabytes_per_second messages",
     "latency": "p50_us p99_us floor_us floor_p99_us ratio_to_floor puts bytes_per_group",
     "restart": "seconds seconds_python gigabytes segments messages",
-    "spark": "batch_rows_per_second stream_rows_per_second sink_rows_per_second rows",
+    "spark": "batch_rows_per_second stream_rows_per_second sink_rows_per_second archive_rows_per_second rows",
     "memory": "rss_megabytes_before rss_megabytes_after messages",
 }
 """What must be a number above zero. Growth of memory may be none."""
@@ -35,7 +35,7 @@ SHORT = {
     "get single": ["--single", "--count", "3000"],
     "latency": ["--count", "40"],
     "restart": ["--gigabytes", "0.02"],
-    "spark": ["--count", "3000", "--passes", "1", "--master", "local[2]"],
+    "spark": ["--count", "3000", "--passes", "1", "--master", "local[2]", "--events", "0"],
     "memory": ["--messages", "3000"],
     "memory single": ["--single", "--messages", "300"],
 }

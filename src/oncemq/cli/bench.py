@@ -132,14 +132,17 @@ def spark(
     count: Count = 4_000_000,
     master: Annotated[str, typer.Option("--master", metavar="URL", help="Where Spark runs.")] = "local[*]",
     passes: Annotated[int, typer.Option("--passes", min=1, metavar="N", help="Counted passes, after a warm one.")] = 3,
+    events: Annotated[int, typer.Option("--events", min=0, metavar="N", help="Events to audit; 0: no audit.")] = 5_000_000,
     directory: Directory = HERE,
     _json: Json = False,
 ) -> None:
-    """How fast Spark reads a topic (batch, stream) and writes one, warm. Needs oncemq[spark]."""
+    """How fast Spark reads a topic (batch, stream), writes one, archives one, and audits histories, warm. Needs oncemq[spark]."""
     from oncemq.cli.benchmarks.spark import bench_spark
 
-    with _watched(context, "spark", (1 + 3 * passes) * count) as advance:
-        result = bench_spark(directory, size_bytes=size, count=count, master=master, passes=passes, advance=advance)
+    with _watched(context, "spark", (1 + 4 * passes) * count) as advance:
+        result = bench_spark(
+            directory, size_bytes=size, count=count, master=master, passes=passes, events=events, advance=advance
+        )
     _say(output_of(context), result)
 
 

@@ -25,6 +25,7 @@ from oncemq.cli import (
     get,
     inspect,
     mesh,
+    pipeline,
     put,
     serve,
     shutdown,
@@ -43,6 +44,7 @@ from oncemq.version import VERSION
 
 PROGRAM = "oncemq"
 MESSAGES, THINGS, BROKER, PROOF = "Messages", "Topics, subscriptions, clients", "The broker and its directory", "See for yourself"
+BULK = "In bulk, on Spark"
 
 app = typer.Typer(
     name=PROGRAM,
@@ -86,6 +88,7 @@ app.command("stats", rich_help_panel=BROKER)(stats.stats)
 app.command("inspect", rich_help_panel=BROKER)(inspect.inspect)
 app.command("verify", rich_help_panel=BROKER)(verify.verify)
 app.command("backup", rich_help_panel=BROKER)(backup.backup)
+app.add_typer(pipeline.app, name="pipeline", rich_help_panel=BULK)
 app.command("demo", rich_help_panel=PROOF)(demo.demo)
 app.command("sim", rich_help_panel=PROOF)(sim.sim)
 app.add_typer(mesh.app, name="mesh", rich_help_panel=PROOF)

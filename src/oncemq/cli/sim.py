@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import msgspec
@@ -67,6 +68,10 @@ Explore = Annotated[
     bool,
     typer.Option("--explore", help="Search all orders of events for three messages.", rich_help_panel=EVERYTHING),
 ]
+Histories = Annotated[
+    Path | None,
+    typer.Option("--history", metavar="DIR", help="Keep the history of every seed there, as `oncemq pipeline audit` reads it."),
+]
 
 
 def sim(
@@ -80,6 +85,7 @@ def sim(
     images: Images = None,
     crash_points: CrashPoints = False,
     explore: Explore = False,
+    history: Histories = None,
     _json: Json = False,
 ) -> int:
     """Run the broker and its clients in simulated worlds that go wrong, and judge what they did.
@@ -118,7 +124,7 @@ def sim(
         return proofs.run_explore(output)
     if seed is not None:
         return _replay(output, seed, cut or "")
-    return _hunt(output) if bugs else _run(output, first, first + seeds)
+    return _hunt(output) if bugs else _run(output, first, first + seeds, history)
 
 
 def _replay(output: Output, seed: int, text: str) -> int:
@@ -143,11 +149,11 @@ def _replay(output: Output, seed: int, text: str) -> int:
 # --- many seeds -------------------------------------------------------------------------------------
 
 
-def _run(output: Output, first: int, end: int) -> int:
+def _run(output: Output, first: int, end: int, history: Path | None) -> int:
     started = time.monotonic()
     totals = dict.fromkeys(("seeds", "messages", "faults", "crashes", "packets", "violations", "replay_mismatches"), 0)
     guilty: list[int] = []
-    for one, other in _watched(output, _twins(first, end), end - first):
+    for one, other in _watched(output, _twins(first, end, history), end - first):
         totals["seeds"] += 1
         guilty += [one.seed] if one.violations else []
         for name in ("messages", "faults", "crashes", "packets"):
@@ -181,11 +187,12 @@ def _tell(output: Output, one: Outcome, other: Outcome) -> None:
         output.failure("replay_mismatch", f"two runs of seed {one.seed} differ (replay: oncemq sim --seed {one.seed})")
 
 
-def _twins(first: int, end: int) -> Iterator[tuple[Outcome, Outcome]]:
+def _twins(first: int, end: int, history: Path | None) -> Iterator[tuple[Outcome, Outcome]]:
     """Run the seeds in two processes at once, and yield what each says of each seed."""
     from oncemq.sim.swarm import Outcome
 
-    workers = [_worker(first, end, hash_seed) for hash_seed in ("1", "2")]
+    # Both would write the same histories; one is enough.
+    workers = [_worker("1", str(first), str(end), *([str(history)] if history else [])), _worker("2", str(first), str(end))]
     decode = msgspec.json.Decoder(Outcome).decode
     try:
         for _ in range(first, end):
@@ -197,8 +204,8 @@ def _twins(first: int, end: int) -> Iterator[tuple[Outcome, Outcome]]:
             worker.communicate()
 
 
-def _worker(first: int, end: int, hash_seed: str) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "oncemq.sim.worker", str(first), str(end)]
+def _worker(hash_seed: str, *arguments: str) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "oncemq.sim.worker", *arguments]
     environment = os.environ | {"PYTHONHASHSEED": hash_seed}
     return subprocess.Popen(command, stdout=subprocess.PIPE, env=environment)  # noqa: S603 - our own interpreter
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs seeds and writes one JSON line for each: `python -m oncemq.sim.worker FIRST END`. `oncemq sim` starts two of these.
+"""Runs seeds and writes one JSON line for each: `python -m oncemq.sim.worker FIRST END [DIR]`. `oncemq sim` starts two of these.
 
 May not: share anything with its twin but the seeds. The twins have different PYTHONHASHSEEDs and must agree on every trace.
 Next: sim/swarm.py for what a seed is; cli/sim.py for who compares.
@@ -9,26 +9,38 @@ from __future__ import annotations
 
 import logging
 import sys
+from pathlib import Path
 
 import msgspec
 
-from oncemq.sim.swarm import Outcome, run_seed
+from oncemq.sim.history import History
+from oncemq.sim.swarm import Outcome, Swarm
 
 
-def outcome_of(seed: int) -> Outcome:
-    """Run a seed; an exception nobody expected is a violation like any other."""
+def outcome_of(seed: int, directory: Path | None = None) -> Outcome:
+    """Run a seed; an exception nobody expected is a violation like any other. With a directory, keep the history there."""
+    swarm = Swarm(seed)
     try:
-        return run_seed(seed)
+        return swarm.run()
     except Exception as problem:
         return Outcome(seed, "", 0, 0, 0, 0, 0, {"crashed": [f"{type(problem).__name__}: {problem}"]})
+    finally:
+        if directory is not None:
+            keep(swarm.history, directory / f"seed-{seed}")
 
 
-def main(first: int, end: int) -> None:
+def keep(history: History, directory: Path) -> None:
+    """Write a history into a directory of its own: that is what makes it a run."""
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / "history.jsonl").write_bytes(b"".join(line + b"\n" for line in history.lines()))
+
+
+def main(first: int, end: int, directory: Path | None = None) -> None:
     logging.disable(logging.CRITICAL)  # What a broker says in a simulated world is nobody's news.
     for seed in range(first, end):
-        sys.stdout.buffer.write(msgspec.json.encode(outcome_of(seed)) + b"\n")
+        sys.stdout.buffer.write(msgspec.json.encode(outcome_of(seed, directory)) + b"\n")
         sys.stdout.buffer.flush()
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]))
+    main(int(sys.argv[1]), int(sys.argv[2]), *map(Path, sys.argv[3:]))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`oncemq bench spark`: how fast Spark reads a topic, as a batch and as a stream, and writes one.
+"""`oncemq bench spark`: how fast Spark reads a topic, as a batch and as a stream, writes one, archives one, and audits.
 
 May not: report a cold figure: the first pass of each kind loads classes and starts workers, and is not counted.
 The idea: the median of a few warm passes over the same stored messages, each a whole query from start to end.
@@ -25,6 +25,10 @@ class SparkResult:
     batch_rows_per_second: float
     stream_rows_per_second: float
     sink_rows_per_second: float
+    archive_rows_per_second: float
+    audit_seconds: float
+    """Of `audit_events` events, as JSON lines; 0 where none were asked for."""
+    audit_events: int
     rows: int
     size_bytes: int
     master: str
@@ -33,8 +37,9 @@ class SparkResult:
 
 
 def bench_spark(
-    directory: Path, *, size_bytes: int, count: int, master: str, passes: int, advance: Callable[[int], None]
+    directory: Path, *, size_bytes: int, count: int, master: str, passes: int, events: int, advance: Callable[[int], None]
 ) -> SparkResult:
+    from oncemq.pipeline.measures import archive_pass, audit_pass, write_history
     from oncemq.pipeline.measuring import SparkRig
 
     with workplace(directory) as place:
@@ -59,8 +64,16 @@ def bench_spark(
                 measure(lambda: rig.read_stream(place.directory)),
                 measure(lambda: rig.write_stream(place.directory)),
             ]
+            tables = (place.directory / f"archive-{number}" for number in range(passes + 1))
+            measured.append(measure(lambda: archive_pass(rig.spark, broker.address, TOPIC, next(tables))))
+            audit_seconds = 0.0
+            if events:
+                write_history(place.directory / "history", events)
+                audit_seconds = min(audit_pass(rig.spark, place.directory / "history") for _ in range(2))
         (info,) = client.admin.topics(_SINK)
         if info.end != (passes + 1) * count:
             raise RuntimeError(f"the sink holds {info.end:,} rows instead of {(passes + 1) * count:,}")
-        batch, stream, sink = map(median, measured)
-        return SparkResult(batch, stream, sink, count, size_bytes, master, measured, place.file_system)
+        batch, stream, sink, archive = map(median, measured)
+        return SparkResult(
+            batch, stream, sink, archive, audit_seconds, events, count, size_bytes, master, measured, place.file_system
+        )

@@ -1,0 +1,243 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The laws of sim/checkers.py over histories of any size: each a few Spark operations from events to judged rows.
+
+May not: bring events to the driver, run Python per row, or excuse anything the checkers would not.
+The idea: a law looks at all events of one message, of one place, of one stream or of one put. So each is one grouping, or one
+sorted walk with a running maximum. What is counted are numbers only, which Spark groups by hashing; words for a witness are made
+in a second pass, for those laws that were broken.
+Next: audit_deliveries.py for the laws of subscriptions, audit.py, which puts all together.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F  # noqa: N812 - as everybody writes it
+
+from oncemq.pipeline.audit_events import SEAT, is_ok, seat
+
+SEEN = ("log", "deliver", "doubted")
+"""Events that show a stored message: in the log at the end, handed out, or looked at while in doubt."""
+
+
+@dataclass(frozen=True, slots=True)
+class Charge:
+    """One way to break a law. `amount` is how much of it a row breaks: true or false, or a number of messages."""
+
+    law: str
+    verdict: str
+    checked: Column
+    amount: Column
+    witness: Column
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """Rows that several charges look at. With a `subscription` they are counted for each."""
+
+    rows: DataFrame
+    charges: list[Charge]
+    has_subscription: bool = False
+
+
+def text(form: str, *columns: str) -> Column:
+    """A sentence with values of this row in it."""
+    return F.format_string(form, *(F.col(name) for name in columns))
+
+
+# --- one message ------------------------------------------------------------------------------------
+
+
+def messages(events: DataFrame) -> Judged:
+    """lost-accept and unexpected: what was kept is somewhere, and what is somewhere was put."""
+    put = F.col("op") == "put"
+    flags = (
+        events.where("message is not null")
+        .groupBy("run", "message")
+        .agg(
+            F.max(put & (F.col("kind") == "invoke")).alias("is_invoked"),
+            F.max(put & (F.col("kind") == "fail")).alias("is_failed"),
+            F.max(is_ok(*SEEN)).alias("is_seen"),
+            F.max(F.when(is_ok("kept"), F.xxhash64("run", "process"))).alias("kept_by"),
+        )
+    )
+    taken = events.where(is_ok("taken_over")).select(F.xxhash64("run", "name").alias("kept_by"), F.lit(True).alias("is_given_up"))
+    limited = events.where(is_ok("end") & F.col("is_limited")).select("run", F.lit(True).alias("has_limit")).distinct()
+    known = flags.join(F.broadcast(taken.distinct()), "kept_by", "left").join(F.broadcast(limited), "run", "left")
+    is_kept = F.col("kept_by").isNotNull()
+    is_lost = is_kept & ~F.col("is_seen") & F.col("is_given_up").isNull() & F.col("has_limit").isNull()
+    is_invented = F.col("is_seen") & (~F.col("is_invoked") | F.col("is_failed"))
+    lost, invented = text("%s was kept in an outbox and is nowhere", "message"), text("%s was never put", "message")
+    return Judged(
+        known,
+        [
+            Charge("lost-accept", "confirmed but missing", is_kept, is_lost, lost),
+            Charge("unexpected", "invented", F.col("is_seen"), is_invented, invented),
+        ],
+    )
+
+
+def copies(events: DataFrame) -> Judged:
+    """duplicate, first half, and two-answers: a message is once in a topic, and whoever asks is told one offset."""
+    is_told = is_ok("put") & F.col("stored") & F.col("offset").isNotNull()
+    found = (
+        events.where(is_ok("log") | is_told)
+        .groupBy("run", "message", "topic_id")
+        .agg(
+            F.count_if(is_ok("log")).alias("copies"),
+            F.min(F.when(is_told, F.col("offset"))).alias("lowest"),
+            F.max(F.when(is_told, F.col("offset"))).alias("highest"),
+        )
+    )
+    twice = text("%s is stored %d times in topic %s", "message", "copies", "topic_id")
+    told = text("%s was told %d and %d", "message", "lowest", "highest")
+    return Judged(
+        found,
+        [
+            Charge("duplicate", "duplicated", F.col("copies") > 0, F.col("copies") > 1, twice),
+            Charge("two-answers", "rolled back", F.col("lowest").isNotNull(), F.col("lowest") != F.col("highest"), told),
+        ],
+    )
+
+
+# --- one place --------------------------------------------------------------------------------------
+
+
+def places(events: DataFrame) -> Judged:
+    """lost-write and inconsistent-offsets: one place is one message, for everybody, and in the log at the end.
+
+    The messages of one place are compared by a hash of 64 bits: two that differ look alike once in 10^19 places.
+    """
+    confirmed, name = is_ok("put") & F.col("stored"), F.xxhash64("message")
+    found = (
+        events.where(is_ok("put", *SEEN) & F.col("offset").isNotNull())
+        .groupBy("run", "topic_id", "offset")
+        .agg(
+            F.min(name).alias("least"),
+            F.max(name).alias("most"),
+            F.max(F.when(is_ok("log"), name)).alias("logged"),
+            F.min(F.when(confirmed, name)).alias("confirmed"),
+            F.max(F.when(confirmed, name)).alias("also_confirmed"),
+        )
+        .join(F.broadcast(_ends(events)), ["run", "topic_id"], "left")
+    )
+    logged, is_kept = F.col("logged"), F.col("confirmed").isNotNull() & (F.col("offset") >= F.col("low"))
+    is_lost = is_kept & (logged.isNull() | (F.col("confirmed") != logged) | (F.col("also_confirmed") != logged))
+    other = text("two messages have been offset %d of topic %s", "offset", "topic_id")
+    lost = text("a message was confirmed at %d of topic %s, the log has none or another there", "offset", "topic_id")
+    return Judged(
+        found,
+        [
+            Charge("inconsistent-offsets", "rolled back", F.lit(True), F.col("least") != F.col("most"), other),
+            Charge("lost-write", "confirmed but missing", is_kept, is_lost, lost),
+        ],
+    )
+
+
+def holes(events: DataFrame) -> Judged:
+    """gap-in-log: offsets at the end are low, low + 1, ... without a hole. Counted as bits, so that a repeat fills no hole."""
+    span, following = ["run", "topic_id", "low", "end"], F.col("offset") + 1
+    ends = events.where(is_ok("end")).select(*span).distinct()
+    within = (F.col("offset") >= F.col("low")) & (F.col("offset") < F.col("end"))
+    bits = (
+        events.where(is_ok("log"))
+        .select("run", "topic_id", "offset")
+        .join(F.broadcast(ends), ["run", "topic_id"])
+        .where(within)
+        .groupBy(*span, F.bitmap_bucket_number(following).alias("bucket"))
+        .agg(F.bitmap_count(F.bitmap_construct_agg(F.bitmap_bit_position(following))).alias("present"))
+    )
+    present = bits.groupBy(*span).agg(F.sum("present").alias("present"))
+    size, missing = F.col("end") - F.col("low"), F.col("end") - F.col("low") - F.coalesce(F.col("present"), F.lit(0))
+    sentence = text("topic %s has only %d messages in [%d, %d)", "topic_id", "present", "low", "end")
+    return Judged(ends.join(present, span, "left"), [Charge("gap-in-log", "lost", size, missing, sentence)])
+
+
+def _ends(events: DataFrame) -> DataFrame:
+    """Where the topics of each run ended: the last word on each."""
+    told = events.where(is_ok("end")).groupBy("run", "topic_id").agg(F.max_by(F.struct("low", "end"), seat()).alias("told"))
+    return told.select("run", "topic_id", "told.low", "told.end")
+
+
+# --- one stream -------------------------------------------------------------------------------------
+
+
+def numbers(events: DataFrame) -> Judged:
+    """duplicate, second half: a put number of a stream is in one place."""
+    found = (
+        events.where(is_ok("log"))
+        .withColumn("place", F.xxhash64("topic_id", "offset"))
+        .groupBy("run", "stream", "number")
+        .agg(F.min("place").alias("least"), F.max("place").alias("most"))
+    )
+    sentence = text("number %d of stream %s is stored in two places", "number", "stream")
+    return Judged(found, [Charge("duplicate", "duplicated", F.lit(True), F.col("least") != F.col("most"), sentence)])
+
+
+def streams(events: DataFrame) -> Judged:
+    """nonmonotonic-send: of one stream and topic, later put numbers have higher offsets."""
+    before = Window.partitionBy("stream", "topic_id", "run").orderBy("offset").rowsBetween(Window.unboundedPreceding, -1)
+    walked = events.where(is_ok("log")).withColumn("highest", F.max("number").over(before))
+    sentence = text("stream %s has number %d behind %d in topic %s", "stream", "number", "highest", "topic_id")
+    is_behind = F.col("number") <= F.col("highest")
+    return Judged(walked, [Charge("nonmonotonic-send", "reordered", F.lit(True), is_behind, sentence)])
+
+
+# --- one put ----------------------------------------------------------------------------------------
+
+
+def puts(events: DataFrame) -> Judged:
+    """fencing: what an older life began after a newer one was welcomed is never told ok. real-time-order: a put confirmed before
+    another began has the lower offset in their topic.
+
+    Every put is seated once where it ended and once where it began; the running maximum of what had ended is its floor.
+    """
+    ended, nothing = _begun(events), F.lit(None).cast("long")
+    is_new = F.col("stored") & F.col("offset").isNotNull() & ~F.col("duplicate") & F.col("began").isNotNull()
+    named = ("run", "topic_id", "message", "process", "life")
+    ends = ended.select(*named, *SEAT, F.when(is_new, F.col("offset")).alias("confirmed"), nothing.alias("mine"), "is_late")
+    begins = ended.where(is_new).select(
+        *named, "began.*", nothing.alias("confirmed"), F.col("offset").alias("mine"), F.lit(None).cast("boolean").alias("is_late")
+    )
+    before = Window.partitionBy("topic_id", "run").orderBy(*SEAT).rowsBetween(Window.unboundedPreceding, -1)
+    walked = ends.unionByName(begins).withColumn("floor", F.max("confirmed").over(before))
+    late = text("%s life %d put %s and was told ok, after a newer life was welcomed", "process", "life", "message")
+    early = text("%s got %d in topic %s, below %d, confirmed before it began", "message", "mine", "topic_id", "floor")
+    is_begin = F.col("mine").isNotNull()
+    return Judged(
+        walked,
+        [
+            Charge("fencing", "fenced and heard", ~is_begin, F.col("is_late"), late),
+            Charge("real-time-order", "reordered", is_begin, F.col("mine") <= F.col("floor"), early),
+        ],
+    )
+
+
+def told_for_nothing(events: DataFrame) -> Judged:
+    """told-for-nothing: nobody is told that somebody took over, or that a directory was set back, unless it was so."""
+    taken = events.where(is_ok("taken_over")).select("run", F.col("name").alias("process"), F.lit(True).alias("is_given_up"))
+    spoken = events.where(is_ok("told")).join(F.broadcast(taken.distinct()), ["run", "process"], "left")
+    sentence = text("%s was told %s although nothing was set back", "process", "name")
+    law = "told-for-nothing"
+    return Judged(spoken, [Charge(law, "told for nothing", F.lit(True), F.col("is_given_up").isNull(), sentence)])
+
+
+def _begun(events: DataFrame) -> DataFrame:
+    """Every answer to a put, with the seat where that put began, and whether it was too late by then."""
+    is_invoke = F.col("kind") == "invoke"
+    own = Window.partitionBy("message", "process", "life", "run").orderBy(*SEAT)
+    spoken = events.where((F.col("op") == "put") & F.col("kind").isin("invoke", "ok"))
+    fenced = spoken.join(F.broadcast(_fences(events)), ["run", "process", "life"], "left")
+    began = F.last(F.when(is_invoke, seat()), ignorenulls=True).over(own)
+    is_late = F.max(is_invoke & (seat() > F.col("fenced"))).over(own)
+    return fenced.withColumns({"began": began, "is_late": is_late}).where(~is_invoke)
+
+
+def _fences(events: DataFrame) -> DataFrame:
+    """For every life of a process: when a newer one was welcomed for the first time."""
+    one = ["run", "process", "life"]
+    welcomed = events.where(is_ok("welcome")).groupBy(*one).agg(F.min(seat()).alias("welcomed"))
+    lives = events.where(F.col("op").isin("put", "welcome")).select(*one).distinct().join(F.broadcast(welcomed), one, "left")
+    newer = Window.partitionBy("run", "process").orderBy(F.desc("life")).rowsBetween(Window.unboundedPreceding, -1)
+    return lives.select(*one, F.min("welcomed").over(newer).alias("fenced"))

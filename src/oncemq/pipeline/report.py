@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The audit as one page: verdicts, figures and plots in a single HTML file that needs nothing beside it.
+
+May not: compute anything that Spark has not counted; load anything from elsewhere.
+The idea: plots are drawn for black and white: lines differ by dashes and marks, axes say what and in which unit.
+Next: audit.py for what is told here.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections.abc import Sequence
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from oncemq.pipeline.audit import Audit
+from oncemq.pipeline.audit_figures import QUANTILES, Flow, Latency
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_DASHES = ("-", "--", "-.", ":")
+_LINES_MAX = 8
+"""More lines than this nobody can tell apart: the slowest subscriptions are drawn."""
+_STYLE = """
+body { font: 15px/1.5 system-ui, sans-serif; max-width: 72rem; margin: 2rem auto; padding: 0 1rem; color: #111; }
+table { border-collapse: collapse; margin: 1rem 0; }
+th, td { padding: .2rem .8rem; text-align: left; border-bottom: 1px solid #ccc; }
+td.number { text-align: right; font-variant-numeric: tabular-nums; } tr.guilty { font-weight: bold; }
+img { max-width: 100%; } .verdict { font-size: 1.3rem; } caption { text-align: left; font-weight: bold; }
+"""
+
+
+def write_report(audit: Audit, directory: Path) -> Path:
+    """Write report.html and its plots; return where the page is."""
+    directory.mkdir(parents=True, exist_ok=True)
+    plots = {"latency": latency_plot(audit.latencies), "throughput": flow_plot(audit.flow)}
+    images = {name: _png(figure) for name, figure in plots.items()}
+    for name, image in images.items():
+        (directory / f"{name}.png").write_bytes(image)
+    page = directory / "report.html"
+    page.write_text(_page(audit, images), encoding="utf-8")
+    return page
+
+
+# --- plots --------------------------------------------------------------------------------------------
+
+
+def latency_plot(latencies: Sequence[Latency]) -> Figure:
+    """The share of messages that took longer than a time: the tail is what people look for."""
+    figure, axes = _axes("Time from put to get", "time from put to get (ms)", "share of messages that took at least so long")
+    slowest = sorted(latencies, key=lambda one: -one.quantile_us(0.99))[:_LINES_MAX]
+    for place, one in enumerate(slowest):
+        above, times, shares = one.messages, [], []
+        for upper_us, count in one.counts:
+            times.append(upper_us / 1000)
+            shares.append(above / one.messages)
+            above -= count
+        mark, every = "osv^Dx+*"[place % 8], max(1, len(times) // 8)
+        (line,) = axes.plot(times, shares, _DASHES[place % 4], color="black", marker=mark, label=one.subscription)
+        line.set_markevery(every)
+    if slowest:
+        axes.set_xscale("log")
+        axes.set_yscale("log")
+        axes.legend(title="subscription", frameon=False)
+    return figure
+
+
+def flow_plot(flow: Flow) -> Figure:
+    """Messages per second over time."""
+    title = f"Throughput (mean of each {flow.width_s:g} s)"
+    figure, axes = _axes(title, "time since the run began (s)", "messages per second")
+    axes.plot(flow.at_s, flow.confirmed, "-", color="black", label="confirmed puts")
+    axes.plot(flow.at_s, flow.delivered, ":", color="black", linewidth=2, label="deliveries")
+    axes.set_ylim(bottom=0)
+    axes.legend(frameon=False)
+    return figure
+
+
+def _axes(title: str, across: str, up: str) -> tuple[Figure, Axes]:
+    from matplotlib.figure import Figure  # noqa: PLC0415 - a second of start-up that only a report needs
+
+    figure = Figure(figsize=(9, 4.5), layout="constrained")
+    axes = figure.add_subplot()
+    axes.set_title(title)
+    axes.set_xlabel(across)
+    axes.set_ylabel(up)
+    axes.grid(visible=True, color="0.85")
+    axes.spines[["top", "right"]].set_visible(False)
+    return figure, axes
+
+
+def _png(figure: Figure) -> bytes:
+    target = io.BytesIO()
+    figure.savefig(target, format="png", dpi=130)
+    return target.getvalue()
+
+
+# --- page ---------------------------------------------------------------------------------------------
+
+
+def _page(audit: Audit, images: dict[str, bytes]) -> str:
+    held = "Every law held." if not audit.violations else f"{audit.violations:,} violations."
+    counts = audit.totals
+    facts = {
+        "runs": audit.runs,
+        "events": counts.events,
+        "put": counts.put,
+        "confirmed": counts.confirmed,
+        "delivered": counts.delivered,
+        "in doubt": sum(audit.in_doubt.values()),
+    }
+    parts = [
+        f"<h1>Audit</h1><p class='verdict'>{held}</p>",
+        _table("What was judged", list(facts), [list(facts.values())]),
+        _verdict_table(audit),
+        _table("Time from put to get, in ms", ["subscription", "messages", *QUANTILES, "max"], latency_rows(audit.latencies)),
+        *(_image(name, image) for name, image in images.items()),
+    ]
+    if audit.in_doubt:
+        parts.append(_table("Told to be in doubt", ["subscription", "messages"], [list(pair) for pair in audit.in_doubt.items()]))
+    body = "\n".join(parts)
+    head = f"<!doctype html><html lang='en'><meta charset='utf-8'><title>Audit</title><style>{_STYLE}</style>"
+    return f"{head}<body>{body}</body></html>"
+
+
+def latency_rows(latencies: Sequence[Latency]) -> list[list[object]]:
+    """One row per subscription: messages, quantiles and the longest, in milliseconds."""
+    rows: list[list[object]] = []
+    for one in latencies:
+        times = [*(one.quantile_us(share) for share in QUANTILES.values()), float(one.longest_us)]
+        rows.append([one.subscription, one.messages, *(round(time / 1000, 3) for time in times)])
+    return rows
+
+
+def _verdict_table(audit: Audit) -> str:
+    columns = ["verdict", "law", "subscription", "checked", "violations", "witness"]
+    rows = [[one.verdict, one.law, one.subscription or "all", one.checked, one.violations, one.witness] for one in audit.verdicts]
+    return _table("Verdicts", columns, rows, [verdict.is_guilty for verdict in audit.verdicts])
+
+
+def _table(caption: str, columns: Sequence[str], rows: Sequence[Sequence[object]], guilty: Sequence[bool] = ()) -> str:
+    head = "".join(f"<th>{escape(name.replace('p99_9', 'p99.9'))}</th>" for name in columns)
+    lines = []
+    for place, row in enumerate(rows):
+        mark = " class='guilty'" if place < len(guilty) and guilty[place] else ""
+        lines.append(f"<tr{mark}>{''.join(map(_cell, row))}</tr>")
+    return f"<table><caption>{escape(caption)}</caption><tr>{head}</tr>{''.join(lines)}</table>"
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, int | float):
+        return f"<td class='number'>{value:,}</td>"
+    return f"<td>{escape(str(value))}</td>"
+
+
+def _image(name: str, image: bytes) -> str:
+    return f"<p><img alt='{name}' src='data:image/png;base64,{base64.b64encode(image).decode()}'></p>"
