@@ -7,6 +7,8 @@ import json
 
 import pytest
 
+from oncemq.cli.output import Output
+from oncemq.cli.sim import tell_smallest
 from oncemq.sim.bugs import planted
 from tests.cli.harness import Shell
 
@@ -50,6 +52,15 @@ def test_a_replayed_seed_that_breaks_a_promise_says_which(shell: Shell) -> None:
 
     assert ended.code == 1
     assert "crashed" in ended.error["error"]
+
+
+def test_a_seed_that_broke_a_promise_is_told_with_its_smallest_world(capfd: pytest.CaptureFixture[str]) -> None:
+    with planted("drops_the_tail_after_a_restart"):
+        tell_smallest(Output(is_json=True), [0])
+    told = json.loads(capfd.readouterr().err.splitlines()[-1])
+
+    assert "smallest world: messages 1" in told["text"]
+    assert "replay: oncemq sim --seed 0 --cut " in told["text"]
 
 
 def test_a_case_is_replayed_as_lines_of_its_history(shell: Shell) -> None:

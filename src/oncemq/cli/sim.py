@@ -164,12 +164,12 @@ def _run(output: Output, first: int, end: int, history: Path | None) -> int:
     seconds = time.monotonic() - started
     # Both workers run every seed, each on a core of its own: this is the rate of one core.
     row = totals | {"seconds": round(seconds, 1), "messages_per_second": round(totals["messages"] / seconds)}
-    _shrink(output, guilty)
+    tell_smallest(output, guilty)
     output.card(row)
     return Exit.FAILED if totals["violations"] or totals["replay_mismatches"] else Exit.OK
 
 
-def _shrink(output: Output, seeds: list[int]) -> None:
+def tell_smallest(output: Output, seeds: list[int]) -> None:
     """Say of the first seeds that broke a promise how little of their worlds is needed for that."""
     from oncemq.sim.shrink import shrink
 

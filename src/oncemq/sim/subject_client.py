@@ -32,7 +32,7 @@ class _Kept(NamedTuple):
     written: frozenset[tuple[bytes, int]]
     """Kill -9 leaves these."""
     gone: frozenset[tuple[bytes, int]]
-    """These count as confirmed, and a broker was told so: they never come back."""
+    """These count as confirmed, and a broker was told to forget their streams: they never come back."""
 
 
 class OutboxSubject:
@@ -64,11 +64,15 @@ class OutboxSubject:
         return Outbox.open(tape, start_id=self._starts.to_bytes(16, "big"), segment_bytes=_OUTBOX_SEGMENT_BYTES)
 
     def _say_hello(self, tape: Tape) -> None:
-        """What a session does first: whatever is not pending will be forgotten by the broker."""
+        """What a session does first: a stream with nothing pending will be forgotten by the broker.
+
+        Of a stream that is named pending it knows every number, and an entry that comes back is only a repeat.
+        """
         self._outbox.sync()
         tape.sync_names()  # As DirectoryState.save does before Hello is said.
         pending = frozenset(map(_key, self._outbox.entries))
-        gone = frozenset(self._entries) - pending
+        streams = {stream for stream, _ in pending}
+        gone = frozenset(key for key in self._entries if key[0] not in streams)
         self._promise(tape, _Kept(pending, pending, gone))
 
     def _promise(self, tape: Tape, kept: _Kept) -> None:
