@@ -121,9 +121,10 @@ def _number_of(plan: Plan, name: str) -> int:
 def _describe(swarm: Swarm) -> str:
     """Who lives there, and what happened to them."""
     plan = swarm.plan
-    people = (
-        f"{plan.publishers} publishers of {plan.messages} messages, {plan.subscribers} subscribers, {len(plan.topics)} topics"
-    )
+    numbers = {
+        name: _number_of(plan, name) for name in ("messages", "topics", "publishers", "subscribers", "wanderers", "stagers")
+    }
+    people = ", ".join(f"{name} {number}" for name, number in numbers.items() if number)
     line = [name for name in LINE_CLASSES if name in plan.classes and plan.rates[name]]
     struck = [_fault(event) for event in swarm.history.events if event["op"] in {"fault", "crash"}]
     return "; ".join([people, *(["the line: " + ", ".join(line)] if line else []), *struck])
