@@ -114,6 +114,22 @@ def test_the_oldest_over_several_topics_comes_first_also_around_a_commit(stack: 
     assert [client.get(timeout=5).value for _ in range(8)] == [b"%d" % number for number in range(1, 9)]
 
 
+def test_many_small_parts_need_few_requests(stack: ExitStack, tmp_path: Path) -> None:
+    broker = start(stack, tmp_path / "data")
+    client = stack.enter_context(oncemq.connect(broker.address))
+    client.admin.create_topic("t", retain="forever")
+    writer = writer_at(stack, broker.address)
+    for number in range(30):
+        writer.commit(writer.stage("t", [b"%d" % (3 * number)]), writer.stage("t", [b"%d" % (3 * number + 1)]))
+        client.put("t", b"%d" % (3 * number + 2))
+    before = client.admin.stats().values["count_packets"]
+
+    values = [message.value for message in client.read("t", 0, 90)]
+
+    assert values == [b"%d" % number for number in range(90)]
+    assert client.admin.stats().values["count_packets"] - before <= 3
+
+
 def test_a_parked_get_is_woken_by_a_commit(stack: ExitStack, tmp_path: Path) -> None:
     broker = start(stack, tmp_path / "data")
     client = stack.enter_context(oncemq.connect(broker.address, id="me", state=tmp_path / "me"))

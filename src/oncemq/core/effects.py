@@ -35,7 +35,7 @@ class Deliver(msgspec.Struct, frozen=True, gc=False):
     """Read these ranges (topic id, first, end) from the journal once synced, and say them as Blocks.
 
     Where a splice comes next in one of the topics, only blocks with append numbers below `horizon` are said; if there are none,
-    rows `spliced` (first, end) of that splice are.
+    rows `spliced` (first, end) of that splice are. Whoever asks for one topic only is told more, up to `end`, as far as it fits.
     """
 
     to: Sender
@@ -47,6 +47,7 @@ class Deliver(msgspec.Struct, frozen=True, gc=False):
     splice: Splice | None = None
     spliced: tuple[int, int] = (0, 0)
     spliced_topic_id: int = 0
+    end: int = 0
 
 
 class Publish(msgspec.Struct, frozen=True, gc=False):

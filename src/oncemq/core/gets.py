@@ -104,9 +104,9 @@ def _delivery(to: Sender, parts: list[Part], wanted: list[tuple[Topic, int, int]
     topic_id, piece, first = min(ahead, key=lambda entry: entry[2].append_number)
     horizon = first.append_number
     if piece.splice is None:
-        return Deliver(to, tuple(parts), ranges, bytes_max, 0, horizon)
+        return Deliver(to, tuple(parts), ranges, bytes_max, 0, horizon, end=wanted[0][2])
     rows = (piece.first - piece.splice.first, piece.end - piece.splice.first)
-    return Deliver(to, tuple(parts), ranges, bytes_max, 0, horizon, piece.splice, rows, topic_id)
+    return Deliver(to, tuple(parts), ranges, bytes_max, 0, horizon, piece.splice, rows, topic_id, wanted[0][2])
 
 
 def _has_news(delivery: Deliver) -> bool:

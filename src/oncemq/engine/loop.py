@@ -19,11 +19,12 @@ from oncemq.core import records
 from oncemq.core.broker import BrokerMachine
 from oncemq.core.effects import Deliver, Effects, Publish, Report, Send, Sender, Speech, Stop, refusal, refuse
 from oncemq.core.packets import Packet, Part
+from oncemq.core.parts import Splice
 from oncemq.core.state import BrokerState
 from oncemq.crashpoints import reach
 from oncemq.engine.live import publish
 from oncemq.errors import DiskFull, MalformedPacket
-from oncemq.journal.codec import append_number_of, spliced_delivery
+from oncemq.journal.codec import append_number_of, decode_delivery, spliced_delivery
 from oncemq.journal.journal import Journal, JournalSettings
 from oncemq.journal.reading import DamagedRead
 from oncemq.limits import DRAIN_BYTES_MAX, DRAIN_PACKETS_MAX, RECORD_ROOM_BYTES, STAGED_PART_BYTES
@@ -257,16 +258,44 @@ class BrokerLoop:
     def _read(self, delivery: Deliver) -> list[bytes]:
         """Read what comes next in append order: blocks of the topics' own, or rows of a splice made to look like such."""
         found = self.journal.read(delivery.ranges, delivery.bytes_max) if delivery.ranges else []
-        if delivery.horizon:
-            found = [block for block in found if append_number_of(block) < delivery.horizon]
-        splice, topic_id = delivery.splice, delivery.spliced_topic_id
-        if found or splice is None:
+        if not delivery.horizon:
             return found
+        found = [block for block in found if append_number_of(block) < delivery.horizon]
+        if not found and delivery.splice is not None:
+            found = self._read_rows(delivery.spliced_topic_id, delivery.splice, delivery.spliced, delivery.bytes_max)
+        if len(delivery.parts) == 1:
+            self._read_on(delivery, found)
+        return found
+
+    def _read_rows(self, topic_id: int, splice: Splice, rows: tuple[int, int], bytes_max: int) -> list[bytes]:
         try:
-            rows = self.journal.read([(splice.storage_id, *delivery.spliced)], delivery.bytes_max)
+            found = self.journal.read([(splice.storage_id, *rows)], bytes_max)
         except DamagedRead as damage:
             raise DamagedRead(topic_id, splice.first + damage.first, splice.first + damage.end, damage.reason) from damage
-        return [spliced_delivery(row, splice, topic_id) for row in rows]
+        return [spliced_delivery(row, splice, topic_id) for row in found]
+
+    def _read_on(self, delivery: Deliver, found: list[bytes]) -> None:
+        """Go on in one topic through its following runs, small parts of small batches perhaps, as long as they fit."""
+        topic = self.machine.state.topics.get(delivery.parts[0].topic_id)
+        left = delivery.bytes_max - sum(map(len, found))
+        while topic is not None and found and left > 0:
+            last = decode_delivery(found[-1], 0)[0]
+            at = last.first_offset + last.count
+            if at >= delivery.end:
+                return
+            piece = topic.piece(at, delivery.end)
+            try:
+                if piece.splice is None:
+                    more = self.journal.read([(topic.topic_id, piece.first, piece.end)], left)
+                else:
+                    rows = (piece.first - piece.splice.first, piece.end - piece.splice.first)
+                    more = self._read_rows(topic.topic_id, piece.splice, rows, left)
+            except DamagedRead:
+                return  # Told when it is asked for.
+            left -= sum(map(len, more))
+            if left < 0 or not more:
+                return
+            found += more
 
     def _report(self) -> p.StatsDone:
         journal = self.journal.statistics()
