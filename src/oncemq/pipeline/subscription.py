@@ -70,9 +70,10 @@ class QuerySubscription:
 
     def _look(self) -> dict[str, p.SubscriptionInfo]:
         """What the broker knows of this name, asked without taking it."""
-        rows = self._requests.ask(p.ListSubscriptions(), p.Subscriptions).subscriptions
-        mine = (row.info for row in rows if row.client == self._name)
-        self._known = {info.topic: info for info in mine if info.topic in self._options.topics}
+        self._known = {}
+        for topic in self._options.topics:
+            rows = self._requests.ask(p.ListSubscriptions(topic), p.Subscriptions).subscriptions
+            self._known |= {row.info.topic: row.info for row in rows if row.client == self._name}
         return self._known
 
     def ensure_all(self) -> None:
@@ -109,12 +110,13 @@ class QuerySubscription:
         return self._log_id
 
     def existing(self) -> dict[str, p.TopicInfo]:
-        """All topics of the broker as they are now."""
-        return self._requests.topics()
+        """Those topics of this query that exist, as they are now. An idle query asks all the time: for what it needs only."""
+        found = (self._requests.topics(topic) for topic in self._options.topics)
+        return {name: info for each in found for name, info in each.items()}
 
     def topics(self) -> dict[str, p.TopicInfo]:
         """The topics of this query as they are now."""
-        found = self._requests.topics()
+        found = self.existing()
         for topic in self._options.topics:
             if topic not in found:
                 raise NoSuchTopic(Code.NO_SUCH_TOPIC, f"topic {topic!r} of this query is gone: it was deleted at the broker")
