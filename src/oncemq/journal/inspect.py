@@ -117,16 +117,20 @@ def _time(time_us: int) -> str | None:
 
 def _name(state: BrokerState, topic_id: int) -> str:
     topic = state.topics.get(topic_id)
-    return topic.name if topic is not None else f"deleted topic {topic_id}"
+    return topic.name if topic is not None else f"deleted topic or released part {topic_id}"
 
 
 def _segments(found: Recovered | None, state: BrokerState) -> list[Described]:
     """What each file holds; the records after the last proven sync are not counted here."""
+    parts = {storage_id: f"part {storage_id} of {storage.name}" for storage_id, storage in state.storages.items()}
     return [
         {
             "segment": sealed.number,
             "bytes": sealed.end,
-            "holds": {_name(state, totals.topic_id): [totals.first, totals.end] for totals in sealed.totals},
+            "holds": {
+                parts.get(totals.topic_id) or _name(state, totals.topic_id): [totals.first, totals.end]
+                for totals in sealed.totals
+            },
         }
         for sealed in (found.sealed if found is not None else [])
     ]
