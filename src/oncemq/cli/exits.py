@@ -46,6 +46,7 @@ _BY_ERROR: tuple[tuple[type[errors.OnceMQError], Exit], ...] = (
     (errors.UsageError, Exit.USAGE),
     (errors.BrokerUnreachable, Exit.UNREACHABLE),
     (errors.Refused, Exit.REFUSED),
+    (errors.TransactionError, Exit.REFUSED),
     (errors.PutPending, Exit.PENDING),
     (errors.Told, Exit.TOLD),
     (errors.DirectoryLocked, Exit.DIRECTORY),

@@ -25,9 +25,11 @@ from oncemq.cli import (
     get,
     inspect,
     mesh,
+    outbox,
     pipeline,
     put,
     serve,
+    shell,
     shutdown,
     sim,
     stats,
@@ -78,6 +80,8 @@ app.command("put", rich_help_panel=MESSAGES)(put.put)
 app.command("get", rich_help_panel=MESSAGES)(get.get)
 app.command("subscribe", rich_help_panel=MESSAGES)(subscribe.subscribe)
 app.command("unsubscribe", rich_help_panel=MESSAGES)(subscribe.unsubscribe)
+app.command("outbox", rich_help_panel=MESSAGES)(outbox.outbox)
+app.command("shell", rich_help_panel=MESSAGES)(shell.shell)
 app.command("topics", rich_help_panel=THINGS)(topics.list_topics)
 app.add_typer(topics.app, name="topic", rich_help_panel=THINGS)
 app.add_typer(subscriptions.app, name="subscription", rich_help_panel=THINGS)

@@ -12,16 +12,10 @@ from array import array
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 
+from oncemq.client.arguments import as_bytes
 from oncemq.core.publisher import OpenBlock
 from oncemq.errors import MessageTooLarge, UsageError
 from oncemq.limits import BLOCK_CUT_BYTES, BLOCK_CUT_MESSAGES, KEY_BYTES_MAX, VALUE_BYTES_MAX
-
-
-def as_bytes(value: object) -> bytes:
-    """Accept bytes-like values only: guessing an encoding would change what is stored."""
-    if isinstance(value, bytes | bytearray | memoryview):
-        return bytes(value)
-    raise UsageError(f"a value must be bytes, not {type(value).__name__}: encode it first, for example text.encode()")
 
 
 def blocks_of(
@@ -89,28 +83,3 @@ def _filled(block: OpenBlock, values: list[bytes], keys: list[bytes | None] | No
     block.times_us = array("q", [time_us]) * len(values)
     block.keys = keys
     return block
-
-
-def milliseconds(timeout: object) -> int | None:
-    """Turn seconds as a caller gives them into milliseconds; None is for ever."""
-    if timeout is None:
-        return None
-    if not isinstance(timeout, int | float) or not timeout >= 0:  # The second also refuses NaN.
-        raise UsageError(f"a timeout is a number of seconds and cannot be negative, not {timeout!r}")
-    return None if timeout == float("inf") else int(timeout * 1000)
-
-
-def as_topics(topic: object) -> tuple[str, ...]:
-    """The topics of a put: one as text, or a list or tuple of them."""
-    if isinstance(topic, str):
-        return (topic,)
-    if not isinstance(topic, list | tuple) or not all(isinstance(name, str) for name in topic):
-        raise UsageError(f"a topic is text, or several in a list or tuple, not {topic!r}"[:200])
-    return tuple(topic)
-
-
-def whole(number: object, what: str, lowest: int) -> int:
-    """A whole number of at least that much."""
-    if not isinstance(number, int) or isinstance(number, bool) or number < lowest:
-        raise UsageError(f"{what} must be a whole number of at least {lowest}, not {number!r}")
-    return number

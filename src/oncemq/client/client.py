@@ -19,11 +19,11 @@ from typing import Literal, Self, TypeVar, overload
 import msgspec
 
 from oncemq.client.admin import Admin
-from oncemq.client.bulk import as_bytes, as_topics, milliseconds, whole
+from oncemq.client.arguments import as_bytes, as_topics, milliseconds, start_of, whole
 from oncemq.client.databases import database_of
 from oncemq.client.effects import TABLE, DatabaseTransaction, Effects
 from oncemq.client.gets import Gets
-from oncemq.client.puts import Puts
+from oncemq.client.puts import Puts, Waiting
 from oncemq.client.reader import read_range
 from oncemq.client.receiving import Receive, Receiving
 from oncemq.client.session import Session
@@ -100,6 +100,10 @@ class Client:
     def leftovers(self) -> Leftovers:
         """What became of puts that earlier runs had kept for a broker that was set back or is another (see `takeover`)."""
         return self._session.state.identity.leftovers
+
+    def outbox(self) -> list[Waiting]:
+        """What is cut and kept but not confirmed yet, in order: one entry per block."""
+        return self._puts.waiting()
 
     # --- put -------------------------------------------------------------------------------------------
 
@@ -223,7 +227,7 @@ class Client:
         if cursor not in (*AUTHORITIES, UNDECIDED):
             raise UsageError(f"cursor must be one of {', '.join(sorted(AUTHORITIES))}, not {cursor!r}")
         self._session.ensure()
-        kind, at = _start(start)
+        kind, at = start_of(start)
         try:
             packet = Subscribe(self._session.id, self._next_command(), topic, kind, at, cursor)
             info = self._ask(packet, SubscribeDone).subscription
@@ -465,28 +469,3 @@ class Client:
     def _on_welcome(self, welcome: Welcome) -> None:
         self._puts.on_welcome(welcome)
         self._gets.on_welcome(welcome)
-
-
-def _wall_us(time: datetime) -> int:
-    """Microseconds since 1970; what is before that is as good as the beginning."""
-    try:
-        return max(0, int(time.timestamp() * 1_000_000))
-    except (ValueError, OverflowError):  # Too far from 1970 for the clock of this machine: nothing was stored before it.
-        return 0
-
-
-def _start(start: str | int | datetime) -> tuple[str, int]:
-    """Turn what a caller says into what the wire says."""
-    match start:
-        case "new":
-            return "new", 0
-        case "earliest":
-            return "earliest", 0
-        case bool():
-            raise UsageError("start must be 'new', 'earliest', an offset or a datetime")
-        case int() if 0 <= start <= OFFSET_MAX:
-            return "offset", start
-        case datetime():
-            return "time", _wall_us(start)
-        case _:
-            raise UsageError("start must be 'new', 'earliest', an offset or a datetime")

@@ -16,7 +16,7 @@ import socket
 from types import TracebackType
 from typing import Self
 
-from oncemq.client.bulk import milliseconds
+from oncemq.client.arguments import milliseconds
 from oncemq.client.databases import Database
 from oncemq.client.feeds import NO_BOOKMARK, Bookmark, Feed
 from oncemq.client.gets import Gets

@@ -39,6 +39,15 @@ class _Closing:
     entry: Entry | None = None
 
 
+class Waiting(msgspec.Struct, frozen=True):
+    """A block that waits for its outcome."""
+
+    topics: tuple[str, ...]
+    messages: int
+    size_bytes: int
+    number: int
+
+
 class Puts:
     def __init__(self, session: Session, publisher: Publisher) -> None:
         self._session = session
@@ -292,6 +301,11 @@ class Puts:
         """A transaction has used up the next numbers of the stream."""
         self.publisher.took(numbers)
         self._to_retire[self.publisher.stream] = self.publisher.next_number - 1
+
+    def waiting(self) -> list[Waiting]:
+        """Every block that is kept and not confirmed, oldest first."""
+        entries = self.publisher.entries()
+        return [Waiting(entry.topics, entry.count, len(entry.block), entry.first_number) for entry in entries]
 
     def retire(self) -> None:
         """Let the outbox forget what is settled. Done while answers are on their way: nobody waits for it."""

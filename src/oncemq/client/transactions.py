@@ -13,7 +13,7 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Self
 
-from oncemq.client.bulk import as_bytes, milliseconds
+from oncemq.client.arguments import as_bytes, milliseconds
 from oncemq.client.feeds import Bookmark, Feed
 from oncemq.client.puts import Puts, checked_topics
 from oncemq.client.receiving import Receiving

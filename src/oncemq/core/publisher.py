@@ -176,6 +176,10 @@ class Publisher:
     def __len__(self) -> int:
         return len(self._entries)
 
+    def entries(self) -> list[Entry]:
+        """What waits for its outcome, in order."""
+        return list(self._entries)
+
     @property
     def messages(self) -> int:
         """How many messages wait for their outcome."""
