@@ -90,6 +90,10 @@ RESERVE_BYTES: Final = 8 * MIB  # Room kept for cursors, commands and trims on a
 SNAPSHOTS_KEPT: Final = 2  # rule.
 OPEN_SEGMENTS_MAX: Final = 64  # Open files of sealed segments. guess: far below 1,024.
 INDEX_CACHE_BYTES: Final = 16 * MIB  # Indexes of sealed segments held in memory. guess.
+CLEAN_SIZE_EIGHTHS: Final = 15  # Cleaning begins above 15/8 of the living bytes: headers included it stays below twice. rule.
+CLEAN_SLICE_BYTES: Final = 256 * KIB  # What the cleaner moves between two drains at most, or twice what was put. guess.
+CLEAN_PAUSE_MS: Final = 10  # Between two slices while nothing is put: 25 MB/s. guess.
+CLEAN_LOOKS_MAX: Final = 4  # Segments whose living bytes are counted anew at a time. measured: 2 ms each at worst.
 OUTBOX_SEGMENT_BYTES: Final = 4 * MIB  # measured: bench put --size 1024; 1 MiB cost a file per block.
 OUTBOX_BYTES_MAX: Final = 1024 * MIB  # An outbox refuses more than this. guess.
 

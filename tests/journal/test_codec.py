@@ -16,7 +16,17 @@ from hypothesis import strategies as st
 from oncemq.core import records
 from oncemq.core.records import CODES, NOT_STORED, Origin, Placement, Record, Stored
 from oncemq.journal import codec
-from oncemq.journal.codec import BadRecord, check_record, decode, decode_delivery, delivery, encode, encoded_size
+from oncemq.journal.codec import (
+    BadRecord,
+    check_record,
+    decode,
+    decode_delivery,
+    delivery,
+    encode,
+    encoded_size,
+    moved_parts,
+    unmoved,
+)
 from oncemq.model.block import checksum
 from tests.journal.helpers import block_of, stored, stored_in
 
@@ -53,6 +63,7 @@ SAMPLES: dict[str, Record] = {
     "Transacted": records.Transacted(
         "billing", A, 42, 0xDEADBEEF, (records.CursorChange(5, 119, 121), records.CursorChange(6, 0, 1))
     ),
+    "Moved": records.Moved(6, _stored(Placement(3, 120), Placement(9, 7))),
     "Trimmed": records.Trimmed(3, 100),
     "Staged": records.Staged(9, 1_700_000_000_000_000, A, 3, "query-1", 12, 77, 20, 2, checksum(BLOCK), len(BLOCK), BLOCK),
     "StagedCommitted": records.StagedCommitted(
@@ -102,6 +113,25 @@ def test_the_bytes_of_a_record_never_change(name: str) -> None:
     golden = json.loads(GOLDEN.read_text(encoding="ascii"))
     assert set(golden) == set(SAMPLES)
     assert _bytes(SAMPLES[name]).hex() == golden[name]
+
+
+@pytest.mark.parametrize("name", ["Stored", "Stored in several topics, with origin", "Staged", "StagedCommitted"])
+def test_a_moved_record_is_the_stored_one_behind_its_source(name: str) -> None:
+    """However often it is moved, what a subscriber gets is what was stored."""
+    content = _bytes(SAMPLES[name])
+    once = b"".join(moved_parts(content, 6))
+    twice = b"".join(moved_parts(once, 9))
+    assert decode(once, with_block=True)[0] == records.Moved(6, SAMPLES[name])  # type: ignore[arg-type]
+    assert decode(twice, with_block=True)[0] == records.Moved(9, SAMPLES[name])  # type: ignore[arg-type]
+    assert len(once) == len(twice) == len(content) + 16
+    assert unmoved(twice) == unmoved(once) == unmoved(content) == content
+
+
+def test_only_records_that_hold_something_can_have_been_moved() -> None:
+    moved = b"".join(moved_parts(_bytes(SAMPLES["Trimmed"]), 1))
+    for content in (moved, b"".join(codec.seal_parts(codec.MOVED_CODE, b"1234"))):
+        with pytest.raises(BadRecord):
+            decode(content)
 
 
 def test_a_block_is_handed_on_without_a_copy() -> None:

@@ -20,7 +20,9 @@ from tests.journal.helpers import Crash, Ledger, crash_at, cursor, numbers_read,
 SETTINGS = JournalSettings(segment_bytes=2048, segment_records_max=30, reserve_bytes=1024)
 MORE = int(os.environ.get("ONCEMQ_MORE_SEEDS", "1"))
 """Set this variable to run so many times as many seeds."""
-JOURNAL_POINTS = [point for point in POINTS if point.startswith("journal.")]
+CLEANING = ("journal.after_move", "journal.before_clean_unlink", "journal.after_clean_unlink")
+"""Crash points of the cleaner, see test_cleaner.py."""
+JOURNAL_POINTS = [point for point in POINTS if point.startswith("journal.") and point not in CLEANING]
 
 
 class BrittleDisk(SimDisk):

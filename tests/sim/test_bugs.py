@@ -56,6 +56,10 @@ CAUGHT_BY: dict[str, tuple[int, ...]] = {
     "forgets_the_last_batch_in_snapshots": (466, 492, 36),
     "names_parts_by_attempt": (452, 466, 443),
     "shows_parts_before_their_commit": (128, 143, 35),
+    "moves_blocks_to_other_offsets": (0, 17),
+    "reads_from_segments_that_are_gone": (0, 17),
+    "forgets_a_moved_block_in_the_index": (0, 17),
+    "unlinks_a_segment_after_its_first_slice": (38, 67, 21),
 }
 """Small worlds in which a bug shows itself. Whoever changes the product's timing changes the worlds: then others are tried."""
 

@@ -3,8 +3,8 @@
 
 May not: change meaning once released: docs/journal-format.md and tests/golden hold the bytes of each.
 The idea: records are past facts with explicit ids; whoever applies them needs no clock, no dice and no luck.
-`Stored` is the busy one and has a binary header of its own (journal/codec.py); all others are small msgpack arrays.
-Code 17 is reserved: Moved.
+`Stored` is the busy one and has a binary header of its own (journal/codec.py); all others are small msgpack arrays. `Moved`
+repeats the header and the block of another record.
 Next: core/broker.py, which decides them and applies them.
 """
 
@@ -209,6 +209,18 @@ class StagedCommitted(msgspec.Struct, frozen=True, array_like=True):
     topics: tuple[CommittedTopic, ...]
 
 
+Held = Stored | Staged | StagedCommitted
+"""Records that hold messages, or rows that may become some: where they lie has to be known."""
+HELD = (Stored, Staged, StagedCommitted)
+
+
+class Moved(msgspec.Struct, frozen=True, array_like=True):
+    """The same record in another place: what lay in segment `source` lies here once that is gone. State does not change."""
+
+    source: int
+    held: Held
+
+
 class StagedReleased(msgspec.Struct, frozen=True, array_like=True):
     """Parts whose lease ended are gone; `is_forgotten`: and the query with them."""
 
@@ -247,6 +259,7 @@ Record = (
     | Staged
     | StagedCommitted
     | StagedReleased
+    | Moved
     | Trimmed
 )
 
@@ -267,7 +280,8 @@ CODES: dict[int, type[Record]] = {
     14: Transacted,
     15: Staged,
     16: StagedCommitted,
+    17: Moved,
     18: Trimmed,
     19: StagedReleased,
 }
-"""Type codes on disk. 17 Moved is reserved."""
+"""Type codes on disk."""

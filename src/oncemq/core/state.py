@@ -130,7 +130,7 @@ class BrokerState:
                     self.subscriptions[move.subscription_id].cursor = move.end
             case records.SessionOpened():
                 self._session_opened(record)
-            case records.SessionClosed():
+            case records.SessionClosed() | records.Moved():
                 pass
             case records.ClientForgotten(name):
                 self._client_forgotten(name)

@@ -27,7 +27,14 @@ from oncemq.errors import DiskFull, MalformedPacket
 from oncemq.journal.codec import append_number_of, decode_delivery, spliced_delivery
 from oncemq.journal.journal import Journal, JournalSettings
 from oncemq.journal.reading import DamagedRead
-from oncemq.limits import DRAIN_BYTES_MAX, DRAIN_PACKETS_MAX, RECORD_ROOM_BYTES, STAGED_PART_BYTES
+from oncemq.limits import (
+    CLEAN_PAUSE_MS,
+    CLEAN_SLICE_BYTES,
+    DRAIN_BYTES_MAX,
+    DRAIN_PACKETS_MAX,
+    RECORD_ROOM_BYTES,
+    STAGED_PART_BYTES,
+)
 from oncemq.model.names import EPHEMERAL_PREFIX
 from oncemq.model.refusals import Code
 from oncemq.ports import Clock, Disk, Entropy, Frames, Instant, Network
@@ -71,6 +78,8 @@ class BrokerLoop:
         self._stopping = False
         self._missed_bytes = 0
         self._is_starved = False
+        self._is_cleaning = False
+        self._clean_due_ms = self._cleaned_at_bytes = 0
         self._records: list[records.Record] = []
         self._speech: list[Speech] = []
 
@@ -108,6 +117,8 @@ class BrokerLoop:
         due_in_ms = self.machine.next_due_ms() - self._clock.now().ticks_ms
         if self._is_starved:
             due_in_ms = max(due_in_ms, _STARVED_MS)  # What is due cannot be written: do not spin on it.
+        elif self._is_cleaning:
+            due_in_ms = min(due_in_ms, CLEAN_PAUSE_MS)
         if due_in_ms > 0:
             self._network.wait(min(due_in_ms, wait_ms_max))
         arrived = self._drain()
@@ -116,6 +127,9 @@ class BrokerLoop:
         now = self._clock.now()
         if self.machine.is_tidy_due(now):
             self.journal.trim(self.machine.lows())
+            self._is_cleaning = True
+        if self._is_cleaning:
+            self._clean(now)
         for channel, is_followed in self._network.followings():
             self.machine.channels.note(self.machine.state.topics, channel, is_followed=is_followed)
         self._make_room(arrived)
@@ -173,6 +187,15 @@ class BrokerLoop:
         """Decide a packet; without any room left, only what needs nothing written goes on."""
         effects = self.machine.decide(now, entry.sender, entry.packet, entry.block)
         return refuse(entry.sender, Code.DISK_FULL) if self._is_starved and effects.records else effects
+
+    def _clean(self, now: Instant) -> None:
+        """Let the journal move a slice: now and then, and under load twice what was put meanwhile, so that it keeps up."""
+        written = self.journal.bytes_put - self._cleaned_at_bytes
+        if now.ticks_ms < self._clean_due_ms and written < CLEAN_SLICE_BYTES:
+            return
+        self._is_cleaning = self.journal.clean(self.machine.lows(), min(max(CLEAN_SLICE_BYTES, 2 * written), DRAIN_BYTES_MAX))
+        self._clean_due_ms = now.ticks_ms + CLEAN_PAUSE_MS
+        self._cleaned_at_bytes = self.journal.bytes_put
 
     def _make_room(self, arrived: list[Arrived]) -> None:
         """Have space allocated before anything is admitted: what is applied must fit (R14).
@@ -306,6 +329,8 @@ class BrokerLoop:
             "journal_groups": journal.groups_appended,
             "journal_syncs": journal.syncs,
             "journal_bytes_appended": journal.bytes_appended,
+            "journal_bytes_moved": journal.bytes_moved,
+            "journal_segments_cleaned": journal.segments_cleaned,
         }
         return p.StatsDone(self.machine.log_id, self.machine.state.start_id, values)
 

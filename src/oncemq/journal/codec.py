@@ -6,7 +6,8 @@ The idea: every record is a frame, a header and perhaps a block, padded to a mul
 
     frame 16:  length u32 · type u8 · version u8 · reserved u16 · header length u32 · crc32c u32
     header:    msgpack, or for Stored a struct with placements, origin and publisher behind it
-    block:     only in Stored and Staged, the client's bytes verbatim, under their own checksum
+               Moved: source u64 · type u8 · zeros 7, then the header of that type
+    block:     only in Stored and Staged, and in either when moved; the client's bytes verbatim, under their own checksum
 
 The frame's checksum covers the frame and the header. So a broker hands a record out without reading its block,
 and a block is never copied to be written. docs/journal-format.md has the tables.
@@ -23,7 +24,7 @@ import msgspec
 from crc32c import crc32c
 
 from oncemq.core.parts import Splice
-from oncemq.core.records import CODES, NOT_STORED, Origin, Placement, Record, Staged, StagedCommitted, Stored
+from oncemq.core.records import CODES, NOT_STORED, Held, Moved, Origin, Placement, Record, Staged, StagedCommitted, Stored
 from oncemq.errors import invariant
 from oncemq.model.block import checksum
 
@@ -35,6 +36,9 @@ HAS_ORIGIN = 1
 STORED_CODE = next(code for code, kind in CODES.items() if kind is Stored)
 STAGED_CODE = next(code for code, kind in CODES.items() if kind is Staged)
 COMMITTED_CODE = next(code for code, kind in CODES.items() if kind is StagedCommitted)
+MOVED_CODE = next(code for code, kind in CODES.items() if kind is Moved)
+_MOVED = struct.Struct("<QB7x")
+MOVED_BYTES = _MOVED.size  # How much longer a record gets when it is moved.
 _LEAD = struct.Struct("<IBBHI")  # The frame without its checksum.
 _CRC = struct.Struct("<I")
 _FRAME = struct.Struct("<IBBHII")
@@ -49,7 +53,7 @@ _PADDING = (b"", b"\0" * 7, b"\0" * 6, b"\0" * 5, b"\0" * 4, b"\0" * 3, b"\0" * 
 
 _CODE_OF: dict[type, int] = {kind: code for code, kind in CODES.items()}
 _DECODERS: dict[int, msgspec.msgpack.Decoder[Any]] = {
-    code: msgspec.msgpack.Decoder(kind) for code, kind in CODES.items() if kind not in {Stored, Staged}
+    code: msgspec.msgpack.Decoder(kind) for code, kind in CODES.items() if kind not in {Stored, Staged, Moved}
 }
 _STAGED = msgspec.msgpack.Decoder(tuple[int, int, bytes, int, str, int, int, int, int, int, int])  # All fields but the block.
 _ENCODER = msgspec.msgpack.Encoder()
@@ -139,6 +143,8 @@ def encode(record: Record) -> list[Bytes]:
         return _encode_stored(record)
     if type(record) is Staged:
         return seal_parts(STAGED_CODE, _staged_header(record), record.block)
+    if type(record) is Moved:
+        return moved_parts(b"".join(encode(record.held)), record.source)
     return seal_parts(_CODE_OF[type(record)], _ENCODER.encode(record))
 
 
@@ -149,6 +155,8 @@ def encoded_size(record: Record) -> int:
         return stored_size(block_bytes, len(record.placements), record.publisher, has_origin=record.origin is not None)
     if type(record) is Staged:
         return FRAME_BYTES + padded(len(_staged_header(record)) + record.block_bytes)
+    if type(record) is Moved:
+        return encoded_size(record.held) + MOVED_BYTES
     return FRAME_BYTES + padded(len(_ENCODER.encode(record)))
 
 
@@ -212,6 +220,8 @@ def decode(buffer: Bytes, position: int = 0, *, with_block: bool = False) -> tup
         return _decode_stored(buffer, frame, with_block=with_block), frame.next_position
     if frame.code == STAGED_CODE:
         return _decode_staged(buffer, frame, with_block=with_block), frame.next_position
+    if frame.code == MOVED_CODE:
+        return _decode_moved(buffer, frame, with_block=with_block), frame.next_position
     decoder = _DECODERS.get(frame.code)
     if decoder is None or frame.block_start != frame.block_end:
         raise BadRecord(f"record type {frame.code}")
@@ -237,9 +247,10 @@ def _decode_staged(buffer: Bytes, frame: Frame, *, with_block: bool) -> Staged:
 def check_record(buffer: Bytes, position: int) -> tuple[Record, int]:
     """Like `decode`, and check the bytes of its block too."""
     record, next_position = decode(buffer, position)
-    if isinstance(record, Stored | Staged) and record.block_bytes:
+    held = record.held if type(record) is Moved else record
+    if isinstance(held, Stored | Staged) and held.block_bytes:
         start = position + FRAME_BYTES + _header_length(buffer, position)
-        check_block_bytes(memoryview(buffer)[start : start + record.block_bytes], record.block_crc)
+        check_block_bytes(memoryview(buffer)[start : start + held.block_bytes], held.block_crc)
     return record, next_position
 
 
@@ -280,11 +291,66 @@ def _decode_stored(buffer: Bytes, frame: Frame, *, with_block: bool) -> Stored:
     )
 
 
+def _decode_moved(buffer: Bytes, frame: Frame, *, with_block: bool) -> Moved:
+    source, code = _moved_from(buffer, frame)
+    inner = msgspec.structs.replace(frame, code=code, header_start=frame.header_start + MOVED_BYTES)
+    return Moved(source, _decode_held(buffer, inner, with_block=with_block))
+
+
+def _moved_from(buffer: Bytes, frame: Frame) -> tuple[int, int]:
+    """Return the source of a moved record and the type it had there."""
+    if frame.block_start - frame.header_start < MOVED_BYTES:
+        raise BadRecord("Moved is cut short")
+    source, code = _MOVED.unpack_from(buffer, frame.header_start)
+    if bytes(buffer[frame.header_start : frame.header_start + MOVED_BYTES]) != _MOVED.pack(source, code):
+        raise BadRecord("Moved has a header of another kind")
+    return source, code
+
+
+def _decode_held(buffer: Bytes, frame: Frame, *, with_block: bool) -> Held:
+    if frame.code == STORED_CODE:
+        return _decode_stored(buffer, frame, with_block=with_block)
+    if frame.code == STAGED_CODE:
+        return _decode_staged(buffer, frame, with_block=with_block)
+    if frame.code != COMMITTED_CODE or frame.block_start != frame.block_end:
+        raise BadRecord(f"a moved record of type {frame.code}")
+    try:
+        held: StagedCommitted = _DECODERS[COMMITTED_CODE].decode(memoryview(buffer)[frame.header_start : frame.block_start])
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise BadRecord(f"a moved record of type {frame.code}: {error}") from error
+    return held
+
+
 def _text(buffer: Bytes, position: int, size_bytes: int) -> str:
     try:
         return str(memoryview(buffer)[position : position + size_bytes], "utf-8")
     except UnicodeDecodeError as error:
         raise BadRecord("a name is not UTF-8") from error
+
+
+# --- moving -----------------------------------------------------------------------------------------
+
+
+def moved_parts(record_bytes: Bytes, source: int) -> list[Bytes]:
+    """Return a record as one that was moved from `source`; its header and block stay what they are, however often."""
+    frame = open_frame(record_bytes, 0)
+    code, header_start = frame.code, frame.header_start
+    if code == MOVED_CODE:
+        code, header_start = _moved_from(record_bytes, frame)[1], header_start + MOVED_BYTES
+    view = memoryview(record_bytes)
+    header = _MOVED.pack(source, code) + view[header_start : frame.block_start]
+    return seal_parts(MOVED_CODE, header, view[frame.block_start : frame.block_end])
+
+
+def unmoved(record_bytes: bytes) -> bytes:
+    """Return the record as it was before it was moved; these very bytes if it never was."""
+    if len(record_bytes) < FRAME_BYTES or record_bytes[4] != MOVED_CODE:
+        return record_bytes
+    frame = open_frame(record_bytes, 0)
+    code = _moved_from(record_bytes, frame)[1]
+    view = memoryview(record_bytes)
+    header = bytes(view[frame.header_start + MOVED_BYTES : frame.block_start])
+    return b"".join(seal_parts(code, header, view[frame.block_start : frame.block_end]))
 
 
 # --- deliveries -------------------------------------------------------------------------------------
@@ -330,9 +396,10 @@ def placed_offset(buffer: Bytes, position: int, size_bytes: int, topic_id: int) 
 
 def held_in(record: Record) -> list[tuple[int, int, int, int]]:
     """Return (topic or storage id, first offset or row, count, bytes that lie elsewhere) of all that a record holds."""
+    if type(record) is Stored:  # First and alone: this is every put.
+        count = record.count
+        return [(each.topic_id, each.first_offset, count, 0) for each in record.placements if each.first_offset >= 0]
     match record:
-        case Stored():
-            return [(each.topic_id, each.first_offset, record.count, 0) for each in record.placements if each.first_offset >= 0]
         case Staged():
             return [(record.storage_id, record.first_row, record.count, 0)]
         case StagedCommitted():

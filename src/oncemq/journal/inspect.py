@@ -130,7 +130,18 @@ def _segments(found: Recovered | None, state: BrokerState) -> list[Described]:
             "holds": {
                 parts.get(totals.topic_id) or _name(state, totals.topic_id): [totals.first, totals.end]
                 for totals in sealed.totals
+                if not totals.source
             },
+            "moved_here": [
+                {
+                    "topic": parts.get(totals.topic_id) or _name(state, totals.topic_id),
+                    "first": totals.first,
+                    "end": totals.end,
+                    "from": totals.source,
+                }
+                for totals in sealed.totals
+                if totals.source
+            ],
         }
         for sealed in (found.sealed if found is not None else [])
     ]

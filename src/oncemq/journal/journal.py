@@ -9,6 +9,8 @@ and renamed into place, so that a crash leaves the old state or the new one. Eve
     prepare(bytes, records)  before anything is decided: is there room? rolls to the next segment if need be
     append(records)          one group, one write
     sync()                   one sync, then everything so far is durable
+    trim(lows)               dead segments go
+    clean(lows, bytes)       the living blocks of sparse segments are moved together, a slice at a time, and then those go too
 
 The caller's law: between `sync` and the next `prepare` the state holds exactly the records appended so far, because
 `prepare` may dump it as a snapshot (R12).
@@ -26,8 +28,9 @@ from oncemq.core.records import Record
 from oncemq.crashpoints import reach
 from oncemq.errors import DiskFull, SyncFailed, invariant
 from oncemq.journal import reading
-from oncemq.journal.codec import encode
-from oncemq.journal.index import HELD, Held, SegmentIndex, encode_index
+from oncemq.journal.cleaner import Block, Cleaner, Work, copy_of, take_slice
+from oncemq.journal.codec import MOVED_BYTES, BadRecord, encode
+from oncemq.journal.index import INDEXED, SegmentIndex, encode_index
 from oncemq.journal.recovery import Recovered, State, leftovers, read_identity, recover, write_identity
 from oncemq.journal.segment import (
     GROUP_BYTES,
@@ -47,8 +50,16 @@ from oncemq.journal.segment import (
 from oncemq.journal.shelf import Holding, Shelf
 from oncemq.journal.snapshots import prune, write_snapshot
 from oncemq.journal.space import NewSegment, Plan, ensure_reserve, make_segment, size_needed, take_reserve
+from oncemq.journal.statistics import JournalStatistics
 from oncemq.journal.whole import Missing
-from oncemq.limits import INDEX_CACHE_BYTES, OPEN_SEGMENTS_MAX, RESERVE_BYTES, SEGMENT_BYTES, SEGMENT_RECORDS_MAX
+from oncemq.limits import (
+    CONTROL_ROOM_BYTES,
+    INDEX_CACHE_BYTES,
+    OPEN_SEGMENTS_MAX,
+    RESERVE_BYTES,
+    SEGMENT_BYTES,
+    SEGMENT_RECORDS_MAX,
+)
 from oncemq.ports import Disk, File
 
 
@@ -61,26 +72,10 @@ class JournalSettings:
     reserve_bytes: int = RESERVE_BYTES
     index_cache_bytes: int = INDEX_CACHE_BYTES
     open_segments_max: int = OPEN_SEGMENTS_MAX
+    clean_slack_bytes: int | None = None
+    """So many dead bytes are no reason to clean; half a segment unless said otherwise."""
     accept_loss: bool = False
     """Start although stored messages are missing; whoever reads them is told."""
-
-
-@dataclass(frozen=True, slots=True)
-class JournalStatistics:
-    """Counts since this start, and sizes as they are."""
-
-    segments: int
-    active_segment: int
-    active_records: int
-    size_bytes: int
-    index_bytes: int
-    reserve_bytes: int
-    snapshots: tuple[int, ...]
-    groups_appended: int
-    bytes_appended: int
-    syncs: int
-    rolls: int
-    tail_records_rewritten: int
 
 
 class Journal:
@@ -100,7 +95,10 @@ class Journal:
         self._reserve_bytes = 0
         self._group_number = 0
         self._failure: SyncFailed | None = None
+        slack_bytes = settings.clean_slack_bytes
+        self._cleaner = Cleaner(self._shelf, settings.segment_bytes // 2 if slack_bytes is None else slack_bytes)
         self._groups_appended = self._bytes_appended = self._syncs = self._rolls = self._rewritten = 0
+        self._moved_bytes = self._cleaned = 0
         # The active segment; set by _activate before anything else can be called.
         self._file: File
         self._number = self._capacity = self._end = self._synced = self._records = 0
@@ -114,8 +112,7 @@ class Journal:
     ) -> Journal:
         """Lock the directory, bring `state` up to date and make everything that was found durable.
 
-        Raises DirectoryLocked, DirectoryUnusable, DirectoryTooNew, JournalDamaged and JournalIncomplete with nothing changed
-        on the disk.
+        Raises DirectoryLocked, DirectoryUnusable, DirectoryTooNew and JournalDamaged with nothing changed on the disk.
         """
         settings = settings or JournalSettings()
         invariant(settings.segment_bytes <= SEGMENT_BYTES_MAX, "segments are limited to 2 GiB")
@@ -182,8 +179,7 @@ class Journal:
             moved = position - group.position
             for record, at, size_bytes in group.items:
                 self._records += 1
-                if isinstance(record, HELD):
-                    self._shelf.note(record, at + moved, size_bytes)
+                self._shelf.note(record, at + moved, size_bytes)
             position += group.end - group.position
         self._rewritten = self._records
 
@@ -272,21 +268,22 @@ class Journal:
     def append(self, records: Sequence[Record]) -> None:
         """Write one group. It is durable after the next `sync`; SyncFailed if the disk refuses, and then for ever."""
         self._check_usable()
-        if not records:
-            return
+        if records:
+            self._append([(record, encode(record)) for record in records])
+
+    def _append(self, encoded: Sequence[tuple[Record, list[Bytes]]]) -> None:
         parts: list[Bytes] = [b""]
-        stored: list[tuple[Held, int, int]] = []
+        places: list[tuple[Record, int, int]] = []
         position = self._end + GROUP_BYTES
-        for record in records:
-            encoded = encode(record)
-            size_bytes = sum(map(len, encoded))
-            if isinstance(record, HELD):
-                stored.append((record, position, size_bytes))
-            parts += encoded
+        for record, pieces in encoded:
+            size_bytes = sum(map(len, pieces))
+            if isinstance(record, INDEXED):
+                places.append((record, position, size_bytes))
+            parts += pieces
             position += size_bytes
-        self._write_group(parts, position, len(records))
-        for entry in stored:
-            self._shelf.note(*entry)
+        self._write_group(parts, position, len(encoded))
+        for place in places:
+            self._shelf.note(*place)
 
     def _write_group(self, parts: list[Bytes], end: int, records: int) -> None:
         invariant(end + GROUP_BYTES <= self._capacity or not records, "a group was appended without room", end=end)
@@ -371,7 +368,7 @@ class Journal:
 
     def _is_dead(self, number: int, lows: Mapping[int, int]) -> bool:
         """A block of a topic that lives no more counts as dead."""
-        return all(totals.end <= lows.get(totals.topic_id, totals.end) for totals in self._shelf.totals_of(number))
+        return not any(self._cleaner.is_alive(totals, lows) for totals in self._shelf.totals_of(number))
 
     def _unlink(self, number: int) -> None:
         reach("journal.before_unlink")
@@ -380,7 +377,77 @@ class Journal:
             self._disk.unlink(file_name(INDEXES, number))
         self._disk.unlink(file_name(SEGMENTS, number))
 
+    # --- cleaning -----------------------------------------------------------------------------------
+
+    def clean(self, lows: Mapping[int, int], bytes_max: int) -> bool:
+        """Move up to so many bytes out of sparse segments, and unlink at most one that is empty; say whether to come again.
+
+        The caller's law is that of `trim`. On a full disk copies go into the reserve, if all that is left to copy fits.
+        """
+        self._check_usable()
+        left, is_unlinked = bytes_max, False
+        while left > 0:
+            work = self._cleaner.work(lows, min(self._snapshots))
+            if work is None:
+                return self._cleaner.is_counting
+            if work.blocks:
+                moved = self._move(work, min(left, self._settings.segment_bytes // 4))
+                if moved is None:
+                    return False
+                left -= moved
+            elif is_unlinked:
+                break
+            else:
+                self._finish_cleaning(work.segment)
+                is_unlinked = True
+        return True
+
+    def _move(self, work: Work, bytes_max: int) -> int | None:
+        """Append one group of copies; return how many bytes they have, None if there is no room for them."""
+        blocks = take_slice(work.blocks, bytes_max)
+        try:
+            copies = [copy_of(self._shelf, work.segment, block) for block in blocks]
+        except (BadRecord, OSError):
+            self._cleaner.give_up(work)
+            return 0
+        if not self._has_room_for(copies, work.blocks):
+            work.blocks += reversed(blocks)
+            return None
+        size_bytes = sum(block.size_bytes for block in blocks)
+        self._moved_bytes += size_bytes
+        self._append(copies)
+        reach("journal.after_move")
+        return size_bytes
+
+    def _has_room_for(self, copies: Sequence[tuple[Record, list[Bytes]]], left: Sequence[Block]) -> bool:
+        """Copies come after puts; the reserve is for them only if the segment can then be unlinked for sure."""
+        size = sum(sum(map(len, parts)) for _, parts in copies)
+        if self.prepare(size, len(copies)) >= size:
+            return True
+        rest = sum(block.size_bytes + MOVED_BYTES for block in left)
+        kept_back = min(CONTROL_ROOM_BYTES, self._settings.reserve_bytes // 2)
+        needed = size + rest + GROUP_BYTES * len(left) + kept_back
+        return self.prepare(needed, len(copies) + len(left), control=True) >= needed
+
+    def _finish_cleaning(self, number: int) -> None:
+        """Unlink a segment all of whose living blocks have a synced copy; from here on the copies are what is read."""
+        self.sync()
+        reach("journal.before_clean_unlink")
+        with self._failing(file_name(SEGMENTS, number)):
+            self._unlink(number)
+            # Before the copies can be moved on: a segment that came back would be a second source of the same messages.
+            self._disk.sync_names()
+            reach("journal.after_clean_unlink")
+            self._reserve_bytes = ensure_reserve(self._disk, self._settings.reserve_bytes)
+        self._cleaner.finish()
+        self._cleaned += 1
+
     # --- the rest -----------------------------------------------------------------------------------
+
+    @property
+    def bytes_put(self) -> int:
+        """Bytes written since this start, without those that were only moved."""
+        return self._bytes_appended - self._moved_bytes
 
     def size_bytes(self) -> int:
         """Bytes of all segments and the reserve on the disk."""
@@ -400,6 +467,8 @@ class Journal:
             syncs=self._syncs,
             rolls=self._rolls,
             tail_records_rewritten=self._rewritten,
+            bytes_moved=self._moved_bytes,
+            segments_cleaned=self._cleaned,
         )
 
     def close(self, *, clean: bool = True) -> None:

@@ -2,9 +2,9 @@
 """Reading stored blocks back, for subscribers: by ranges of offsets, in append order, in few reads.
 
 May not: touch a block's bytes; return anything else than what was asked for: every record is compared with the index.
-The idea: within a segment the wanted topics' entries are merged by position (= append order), small neighbours are
-fetched with one read, and each record is checked (frame, header, topic, offset) before it is handed on. Its block is
-checked by whoever slices it.
+The idea: of each wanted topic the runs follow one another by offset, wherever they lie; several topics are merged by append
+number. Small neighbours are fetched with one read, and each record is checked (frame, header, topic, offset) before it is handed
+on. Its block is checked by whoever slices it.
 Next: codec.py for what a delivery is.
 """
 
@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from oncemq.errors import InvariantViolated, JournalDamaged
-from oncemq.journal.codec import BadRecord, delivery, is_delivery_of, placed_offset
+from oncemq.journal.codec import BadRecord, delivery, is_delivery_of, placed_offset, unmoved
 from oncemq.journal.index import Columns, Totals
 from oncemq.journal.shelf import Shelf
 
@@ -36,8 +36,10 @@ class DamagedRead(Exception):
 
 
 class Found(msgspec.Struct, frozen=True, gc=False):
-    """One block the index knows of. Ordered by position, because that is the order of its fields."""
+    """One block the index knows of."""
 
+    append_number: int
+    segment: int
     position: int
     topic_id: int
     size_bytes: int
@@ -49,48 +51,29 @@ def read(shelf: Shelf, ranges: Sequence[Range], bytes_max: int) -> list[bytes]:
     """Return the deliveries of all blocks that overlap these ranges, oldest first, until `bytes_max` is reached.
 
     At least one block is returned if there is any, however large. Damage raises DamagedRead, but only when nothing
-    before it can be returned: so a reader gets everything up to it.
+    before it can be returned: so a reader gets everything up to it. A place where a range begins is not before the others.
     """
+    streams = [_entries(shelf, each) for each in ranges if each[1] < each[2]]
     deliveries: list[bytes] = []
-    left = bytes_max
-    filled = [each for each in ranges if each[1] < each[2]]
     try:
-        for segment, wanted in _by_segment(shelf, filled):
-            found, is_full = _take(_in_segment(shelf, wanted), left, is_first=not deliveries)
-            _fetch(shelf, segment, found, deliveries)
-            left -= sum(each.size_bytes for each in found)
-            if is_full:
-                break
+        for span in _spans(_bounded(streams[0] if len(streams) == 1 else _merge(streams), bytes_max)):
+            _fetch(shelf, span, deliveries)
     except DamagedRead:
         if not deliveries:
             raise
     return deliveries
 
 
-def _by_segment(shelf: Shelf, ranges: Sequence[Range]) -> Iterator[tuple[int, list[tuple[Range, Totals]]]]:
-    """Yield each segment that holds something of these ranges, oldest first, with what it holds."""
-    if len(ranges) == 1:
-        for totals in _holders(shelf, ranges[0]):
-            yield totals.segment, [(ranges[0], totals)]
-        return
-    segments: dict[int, list[tuple[Range, Totals]]] = {}
-    for each in ranges:
-        for totals in _up_to_a_hole(shelf, each):
-            segments.setdefault(totals.segment, []).append((each, totals))
-    for segment in sorted(segments):
-        yield segment, segments[segment]
-
-
-def _up_to_a_hole(shelf: Shelf, wanted: Range) -> list[Totals]:
-    """A hole where the range begins is told at once: nobody knows its place among the others. One behind it waits."""
-    found: list[Totals] = []
-    try:
-        for totals in _holders(shelf, wanted):
-            found.append(totals)
-    except DamagedRead:
-        if not found:
-            raise
-    return found
+def _entries(shelf: Shelf, wanted: Range) -> Iterator[Found]:
+    """Yield the blocks of one range by offset; DamagedRead where they cannot be found."""
+    topic_id, first, end = wanted
+    for totals in _holders(shelf, wanted):
+        columns = _columns(shelf, first, totals)
+        firsts, appends, positions, sizes = columns.firsts, columns.appends, columns.positions, columns.sizes
+        segment, last = totals.segment, len(firsts) - 1
+        for entry in columns.overlapping(first, end):
+            entry_end = firsts[entry + 1] if entry < last else totals.end
+            yield Found(appends[entry], segment, positions[entry], topic_id, sizes[entry], firsts[entry], entry_end)
 
 
 def _holders(shelf: Shelf, wanted: Range) -> Iterator[Totals]:
@@ -107,95 +90,87 @@ def _holders(shelf: Shelf, wanted: Range) -> Iterator[Totals]:
         raise DamagedRead(topic_id, at, end, "they are missing")
 
 
-def _in_segment(shelf: Shelf, wanted: list[tuple[Range, Totals]]) -> Iterator[Found]:
-    """Yield the wanted blocks of one segment by position."""
-    streams = [_entries(_columns(shelf, each[1], totals), each, totals) for each, totals in wanted]
-    return streams[0] if len(streams) == 1 else _merge(streams)
-
-
 def _columns(shelf: Shelf, first: int, totals: Totals) -> Columns:
     try:
-        return shelf.index(totals.segment).columns[totals.topic_id]
-    except (JournalDamaged, InvariantViolated, OSError, KeyError) as error:
+        return shelf.index(totals.segment).columns[totals.run]
+    except (JournalDamaged, InvariantViolated, OSError, LookupError) as error:
         raise DamagedRead(totals.topic_id, max(first, totals.first), totals.end, str(error)) from error
 
 
-def _entries(columns: Columns, wanted: Range, totals: Totals) -> Iterator[Found]:
-    topic_id, first, end = wanted
-    firsts, positions, sizes = columns.firsts, columns.positions, columns.sizes
-    last = len(firsts) - 1
-    for entry in columns.overlapping(first, end):
-        entry_end = firsts[entry + 1] if entry < last else totals.end
-        yield Found(positions[entry], topic_id, sizes[entry], firsts[entry], entry_end)
-
-
 def _merge(streams: list[Iterator[Found]]) -> Iterator[Found]:
-    """Merge by position without taking more from any stream than is asked for."""
+    """Merge by append number without taking more from any stream than is asked for."""
     heads: list[tuple[int, int, Found]] = []
     for number, stream in enumerate(streams):
         for found in stream:
-            insort(heads, (-found.position, -number, found))
+            insort(heads, (-found.append_number, -number, found))
             break
     while heads:
         _, number, found = heads.pop()
         yield found
         for following in streams[-number]:
-            insort(heads, (-following.position, number, following))
+            insort(heads, (-following.append_number, number, following))
             break
 
 
-def _take(entries: Iterator[Found], bytes_max: int, *, is_first: bool) -> tuple[list[Found], bool]:
-    """Take entries as long as they fit, and one in any case if nothing was taken before; say whether one did not fit."""
-    taken: list[Found] = []
-    left = bytes_max
+def _bounded(entries: Iterator[Found], bytes_max: int) -> Iterator[Found]:
+    """Yield entries as long as they fit, and one in any case."""
+    left, is_first = bytes_max, True
     for found in entries:
-        if found.size_bytes > left and (taken or not is_first):
-            return taken, True
-        taken.append(found)
-        left -= found.size_bytes
-    return taken, False
+        if found.size_bytes > left and not is_first:
+            return
+        left, is_first = left - found.size_bytes, False
+        yield found
 
 
 # --- fetching ---------------------------------------------------------------------------------------
 
 
-def _fetch(shelf: Shelf, segment: int, found: list[Found], deliveries: list[bytes]) -> None:
-    for span in _spans(found):
-        start = span[0].position
-        size = span[-1].position + span[-1].size_bytes - start
-        try:
-            content = shelf.file(segment).read(start, size)
-        except OSError as error:
-            raise _damaged(span[0], str(error)) from error
-        for each in span:
-            at = each.position - start
-            record = content if len(content) == each.size_bytes else content[at : at + each.size_bytes]
-            deliveries.append(_checked(record, each))
+def _fetch(shelf: Shelf, span: list[Found], deliveries: list[bytes]) -> None:
+    start = span[0].position
+    size = span[-1].position + span[-1].size_bytes - start
+    try:
+        content = shelf.file(span[0].segment).read(start, size)
+    except OSError as error:
+        raise _damaged(span[0], str(error)) from error
+    for each in span:
+        at = each.position - start
+        record = content if len(content) == each.size_bytes else content[at : at + each.size_bytes]
+        deliveries.append(_checked(record, each))
 
 
-def _spans(found: list[Found]) -> Iterator[list[Found]]:
-    """Cut the entries into runs that are worth one read. Large records stay alone: then their bytes are not copied again."""
+def _spans(found: Iterator[Found]) -> Iterator[list[Found]]:
+    """Cut the entries into runs that are worth one read. Large records stay alone: then their bytes are not copied again.
+
+    Damage in the middle of the entries is told once those before it were fetched.
+    """
     span: list[Found] = []
-    for each in found:
-        if span and not _joins(span, each):
-            yield span
-            span = []
-        span.append(each)
+    damage: DamagedRead | None = None
+    try:
+        for each in found:
+            if span and not _joins(span, each):
+                yield span
+                span = []
+            span.append(each)
+    except DamagedRead as problem:
+        damage = problem
     if span:
         yield span
+    if damage is not None:
+        raise damage
 
 
 def _joins(span: list[Found], following: Found) -> bool:
     behind = following.position - span[-1].position - span[-1].size_bytes
     size = following.position + following.size_bytes - span[0].position
-    return behind <= _GAP_BYTES_MAX and size <= SPAN_BYTES_MAX
+    return following.segment == span[0].segment and 0 <= behind <= _GAP_BYTES_MAX and size <= SPAN_BYTES_MAX
 
 
 def _checked(record: bytes, each: Found) -> bytes:
     if is_delivery_of(record, each.topic_id, each.first, each.end - each.first):
         return record
     try:
-        first, count, _ = placed_offset(record, 0, each.size_bytes, each.topic_id)
+        record = unmoved(record)
+        first, count, _ = placed_offset(record, 0, len(record), each.topic_id)
         if first != each.first or first + count != each.end:
             raise BadRecord("other offsets than the index says")
         return delivery(record, each.topic_id)
@@ -234,7 +209,7 @@ def _search_time(shelf: Shelf, totals: Totals, time_us: int) -> int:
 def _time_at(shelf: Shelf, totals: Totals, columns: Columns, entry: int) -> int:
     first = columns.firsts[entry]
     try:
-        content = shelf.file(totals.segment).read(columns.positions[entry], columns.sizes[entry])
-        return placed_offset(content, 0, columns.sizes[entry], totals.topic_id)[2]
+        content = unmoved(shelf.file(totals.segment).read(columns.positions[entry], columns.sizes[entry]))
+        return placed_offset(content, 0, len(content), totals.topic_id)[2]
     except (BadRecord, OSError) as bad:
         raise DamagedRead(totals.topic_id, first, first + 1, str(bad)) from bad

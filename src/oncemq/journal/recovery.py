@@ -18,14 +18,15 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Mapping
+from itertools import chain
 from typing import Protocol
 
 import msgspec
 
-from oncemq.core.records import Record
+from oncemq.core.records import Moved, Record
 from oncemq.errors import DirectoryTooNew, DirectoryUnusable, JournalDamaged, JournalIncomplete
 from oncemq.journal.codec import check_record
-from oncemq.journal.index import HELD, BadIndex, SegmentIndex, Totals, read_head
+from oncemq.journal.index import BadIndex, SegmentIndex, Totals, read_head
 from oncemq.journal.segment import (
     FORMAT,
     IDENTITY,
@@ -170,15 +171,15 @@ def recover(disk: Disk, log_id: bytes, state: State, *, accept_loss: bool = Fals
 
 
 def _held(found: Recovered) -> Iterator[Totals]:
-    """What all segments hold, the tail that will be written again included."""
-    for sealed in found.sealed:
-        yield from sealed.totals
+    """What all segments hold, the tail that will be written again included. A copy counts once its source is gone."""
+    there = {sealed.number for sealed in found.sealed}
     tail = SegmentIndex(found.last_number + 1)
     for group in found.tail:
-        for record, position, size_bytes in group.items:
-            if isinstance(record, HELD):
-                tail.add(record, position, size_bytes)
-    yield from tail.totals.values()
+        for item in group.items:
+            tail.add(*item)
+    for totals in chain(*(sealed.totals for sealed in found.sealed), tail.totals):
+        if totals.source not in there:
+            yield totals
 
 
 def _is_unfinished(disk: Disk, numbers: list[int]) -> bool:
@@ -261,7 +262,7 @@ def _indexed(disk: Disk, number: int, following: SegmentHeader | None) -> Sealed
         index = build_index(file, number, end)
     finally:
         file.close()
-    return Sealed(number, end, list(index.totals.values()), index)
+    return Sealed(number, end, list(index.totals), index)
 
 
 def _replay_sealed(disk: Disk, header: SegmentHeader, end: int, state: State) -> Sealed:
@@ -273,15 +274,20 @@ def _replay_sealed(disk: Disk, header: SegmentHeader, end: int, state: State) ->
     finally:
         file.close()
     index.end = end
-    return Sealed(header.number, end, list(index.totals.values()), index)
+    return Sealed(header.number, end, list(index.totals), index)
 
 
 def _apply(item: tuple[Record, int, int], index: SegmentIndex, state: State) -> None:
     record, position, size_bytes = item
     index.records += 1
-    if isinstance(record, HELD):
-        index.add(record, position, size_bytes)
-    state.apply(record)
+    index.add(record, position, size_bytes)
+    _tell(state, record)
+
+
+def _tell(state: State, record: Record) -> None:
+    """A block that was moved is the journal's business alone: for the state it is where it was."""
+    if type(record) is not Moved:
+        state.apply(record)
 
 
 def _replay_last(disk: Disk, header: SegmentHeader, state: State, sealed: list[Sealed], snapshot: int) -> Recovered:
@@ -301,11 +307,11 @@ def _replay_last(disk: Disk, header: SegmentHeader, state: State, sealed: list[S
         raise JournalDamaged(file_name(SEGMENTS, header.number), walk.position, walk.reason or "it is shorter than it was")
     _apply_proven(waiting, walk.synced, index, state)
     index.end = waiting[0].position if waiting else walk.position
-    sealed.append(Sealed(header.number, index.end, list(index.totals.values()), index))
+    sealed.append(Sealed(header.number, index.end, list(index.totals), index))
     found = Recovered(sealed, snapshot, state.dump(), [group for group in waiting if group.items], walk.group_number)
     for group in found.tail:
         for record, _, _ in group.items:
-            state.apply(record)
+            _tell(state, record)
     return found
 
 

@@ -4,13 +4,14 @@
 May not: write a record; decide what is dead.
 The idea: the totals of every segment stay in memory (a few numbers per segment and topic), indexes and open files of
 sealed segments only as many as the bounds allow, the longest unused leaving first. So memory grows with the number of
-segments, not with the number of messages.
+segments, not with the number of messages. What was moved out of a segment waits aside until that segment is removed: then,
+at once, the copies are where the messages lie.
 Next: reading.py, which reads through it; journal.py, which puts segments on it.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_right, insort
 from collections import OrderedDict
 from collections.abc import Iterator
 
@@ -19,7 +20,7 @@ import msgspec
 from oncemq.core.records import Record
 from oncemq.errors import InvariantViolated, JournalDamaged, invariant
 from oncemq.journal.codec import check_record
-from oncemq.journal.index import HELD, BadIndex, Held, SegmentIndex, Totals, read_index
+from oncemq.journal.index import BadIndex, SegmentIndex, Totals, read_index
 from oncemq.journal.segment import INDEXES, SEGMENTS, SegmentHeader, Walk, file_name, read_segment_header
 from oncemq.ports import Disk, File
 
@@ -51,6 +52,8 @@ class Shelf:
         self._ends: dict[int, int] = {}
         self._topics: dict[int, list[Totals]] = {}
         self._totals: dict[int, list[Totals]] = {}
+        self._copies: dict[int, list[Totals]] = {}
+        """Copies of what a segment holds that is still there, by that segment."""
         self._indexes: OrderedDict[int, SegmentIndex] = OrderedDict()
         self._index_bytes = 0
         self._files: OrderedDict[int, File] = OrderedDict()
@@ -63,13 +66,20 @@ class Shelf:
         self._ends[number] = end
         self._totals[number] = totals
         for each in totals:
-            self._topics.setdefault(each.topic_id, []).append(each)
+            self._place(each)
+
+    def _place(self, totals: Totals) -> None:
+        """A run counts, in the order of offsets, unless what it was copied from is still there."""
+        if totals.source in self._ends:
+            self._copies.setdefault(totals.source, []).append(totals)
+        else:
+            insort(self._topics.setdefault(totals.topic_id, []), totals, key=_end_of)
 
     def open_active(self, index: SegmentIndex, file: File) -> None:
         """Make this segment the active one. The one before must have been sealed."""
         invariant(self._active is None, "two active segments")
         self._active = _Active(index, file)
-        self.add_sealed(index.segment, 0, list(index.totals.values()))
+        self.add_sealed(index.segment, 0, list(index.totals))
 
     def seal_active(self, end: int, records: int) -> SegmentIndex:
         """Close the active segment's file and keep its index like any other."""
@@ -81,10 +91,10 @@ class Shelf:
         self._remember(active.index)
         return active.index
 
-    def note(self, record: Held, position: int, size_bytes: int) -> None:
-        """A stored block lies in the active segment."""
+    def note(self, record: Record, position: int, size_bytes: int) -> None:
+        """A block lies in the active segment."""
         for totals in self._opened().index.add(record, position, size_bytes):
-            self._topics.setdefault(totals.topic_id, []).append(totals)
+            self._place(totals)
             self._totals[totals.segment].append(totals)
 
     def _opened(self) -> _Active:
@@ -93,16 +103,17 @@ class Shelf:
         return self._active
 
     def remove(self, number: int) -> None:
-        """Forget a segment; its files are unlinked by whoever calls."""
+        """Forget a segment; its files are unlinked by whoever calls. What was copied from it counts from now on."""
         self._forget_file(number)
         self._drop_index(number)
         for gone in self._totals.pop(number):
-            kept = [totals for totals in self._topics[gone.topic_id] if totals is not gone]
-            if kept:
-                self._topics[gone.topic_id] = kept
+            if gone.source in self._ends:
+                _take_out(self._copies, gone.source, gone)
             else:
-                del self._topics[gone.topic_id]
+                _take_out(self._topics, gone.topic_id, gone)
         del self._ends[number]
+        for totals in self._copies.pop(number, ()):
+            self._place(totals)
 
     # --- what is there ------------------------------------------------------------------------------
 
@@ -112,6 +123,18 @@ class Shelf:
 
     def totals_of(self, number: int) -> list[Totals]:
         return self._totals[number]
+
+    def copies_of(self, number: int) -> list[Totals]:
+        """Return the runs that hold copies of what this segment holds."""
+        return self._copies.get(number, [])
+
+    def being_copied(self) -> list[int]:
+        """Return the segments that copies were made of and that are still there, oldest first."""
+        return sorted(self._copies)
+
+    def has_copies(self, number: int) -> bool:
+        """Whether this segment holds copies of one that is still there."""
+        return any(totals.source in self._ends for totals in self._totals[number])
 
     def holdings(self, topic_id: int) -> list[Holding]:
         found = self._topics.get(topic_id, [])
@@ -196,6 +219,14 @@ def _end_of(totals: Totals) -> int:
     return totals.end
 
 
+def _take_out(lists: dict[int, list[Totals]], key: int, gone: Totals) -> None:
+    kept = [totals for totals in lists[key] if totals is not gone]
+    if kept:
+        lists[key] = kept
+    else:
+        del lists[key]
+
+
 def build_index(file: File, number: int, end: int) -> SegmentIndex:
     """Walk through a sealed segment, all of whose bytes below `end` were synced; raise JournalDamaged if they are not right."""
     name = file_name(SEGMENTS, number)
@@ -203,8 +234,7 @@ def build_index(file: File, number: int, end: int) -> SegmentIndex:
     index = SegmentIndex(number)
     for record, position, size_bytes in walk_sealed(file, header, end):
         index.records += 1
-        if isinstance(record, HELD):
-            index.add(record, position, size_bytes)
+        index.add(record, position, size_bytes)
     index.end = end
     return index
 

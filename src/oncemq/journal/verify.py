@@ -17,7 +17,7 @@ from oncemq.core.records import Record
 from oncemq.errors import DirectoryTooNew, DirectoryUnusable, InvariantViolated, JournalDamaged, JournalIncomplete
 from oncemq.journal.codec import check_record
 from oncemq.journal.finding import Finding
-from oncemq.journal.index import HELD, BadIndex, SegmentIndex, encode_index, read_index
+from oncemq.journal.index import BadIndex, SegmentIndex, encode_index, read_index
 from oncemq.journal.recovery import State, read_identity, recover
 from oncemq.journal.segment import (
     IDENTITY,
@@ -138,8 +138,7 @@ def _verify_segment(file: File, header: SegmentHeader, end: int, *, is_last: boo
 def _note(index: SegmentIndex, items: list[tuple[Record, int, int]]) -> None:
     for record, position, size_bytes in items:
         index.records += 1
-        if isinstance(record, HELD):
-            index.add(record, position, size_bytes)
+        index.add(record, position, size_bytes)
 
 
 def _verify_index(disk: Disk, log_id: bytes, number: int, expected: SegmentIndex) -> Iterator[Finding]:

@@ -60,9 +60,10 @@ def bug(function: Bug) -> Bug:
 
 def all_bugs() -> dict[str, Bug]:
     """Every bug there is."""
-    from oncemq.sim import bugs_broker, bugs_client, bugs_restored, bugs_staging  # noqa: PLC0415 - they register themselves here
+    # They register themselves here.
+    from oncemq.sim import bugs_broker, bugs_cleaner, bugs_client, bugs_restored, bugs_staging  # noqa: PLC0415
 
-    invariant(len({bugs_broker, bugs_client, bugs_restored, bugs_staging}) == 4, "four files of bugs")
+    invariant(len({bugs_broker, bugs_cleaner, bugs_client, bugs_restored, bugs_staging}) == 5, "five files of bugs")
     return BUGS
 
 

@@ -41,6 +41,7 @@ _PLAN = Plan(
     wanderers=1,
     sync_us_max=300,
     downtime_us_max=100_000,
+    sleepers=1,
 )
 
 
@@ -81,9 +82,8 @@ class PointSwarm(Swarm):
 
     def __init__(self, case: Case = ()) -> None:
         super().__init__(_SEED)
-        self.world = World(
-            _SEED, settings=JournalSettings(segment_bytes=16 * 1024, reserve_bytes=24 * 1024, segment_records_max=3)
-        )
+        settings = JournalSettings(segment_bytes=16 * 1024, reserve_bytes=24 * 1024, segment_records_max=3, clean_slack_bytes=0)
+        self.world = World(_SEED, settings=settings)
         self.scheduler = self.world.scheduler
         self.history = History()
         self.plan = _PLAN

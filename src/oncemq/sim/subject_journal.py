@@ -29,7 +29,7 @@ from oncemq.ports import Instant
 from oncemq.sim.subjects import LOG_ID, RECOVERIES, Broken, draw_block
 from oncemq.sim.tape import Tape
 
-_SETTINGS = JournalSettings(segment_bytes=3072, segment_records_max=14, reserve_bytes=1024)
+_SETTINGS = JournalSettings(segment_bytes=3072, segment_records_max=14, reserve_bytes=1024, clean_slack_bytes=0)
 _TOPICS = (1, 2)
 _STREAM = b"p" * 16
 _QUERY, _NOBODY, _NOW = "query", Sender(b"", 0), Instant(0, 1)
@@ -100,7 +100,7 @@ class JournalSubject:
         ]
 
     def _act(self, tape: Tape) -> None:
-        """What a drain does; now and then two groups share a sync, and dead segments are trimmed."""
+        """What a drain does; now and then two groups share a sync, dead segments are trimmed and sparse ones cleaned."""
         self._write(tape, [self._stored(self._state), *self._cursors()], sync=self._random.random() < 0.8)
         if self._random.random() < 0.4:
             self._write(tape, self._staged(), sync=self._random.random() < 0.8)
@@ -108,8 +108,9 @@ class JournalSubject:
             self._write(tape, self._committed(), sync=self._random.random() < 0.8)
         if self._random.random() < 0.3:
             self._write(tape, self._trims(), sync=True)
-            lows = {topic.topic_id: topic.low for topic in self._state.topics.values()}
-            self._journal.trim(lows | self._state.storage_lows())
+            lows = {topic.topic_id: topic.low for topic in self._state.topics.values()} | self._state.storage_lows()
+            self._journal.trim(lows)
+            self._journal.clean(lows, self._random.choice((300, 5000)))
 
     def _write(self, tape: Tape, group: list[records.Record], *, sync: bool) -> None:
         size = sum(len(part) for record in group for part in encode(record))

@@ -18,7 +18,6 @@ from oncemq import crashpoints
 from oncemq.client.client import Client
 from oncemq.core.packets import TopicInfo
 from oncemq.errors import DiskFull, Gap, OnceMQError, SyncFailed, WorldError
-from oncemq.journal.journal import JournalSettings
 from oncemq.model.message import Message
 from oncemq.sim.actors import Actor, Publisher, Subscriber, Wanderer
 from oncemq.sim.checkers import check
@@ -29,6 +28,7 @@ from oncemq.sim.network import DELIVER, DROP, TO_BROKER, TO_CLIENT, Transit, Ver
 from oncemq.sim.rollback import Rollback
 from oncemq.sim.rot import Rot
 from oncemq.sim.scheduler import Killed, Process
+from oncemq.sim.sleepers import SPARSE, Sleeper, draw_settings
 from oncemq.sim.stagers import Stager
 from oncemq.sim.world import World
 
@@ -90,6 +90,7 @@ class Plan:
     rates: dict[str, float] = field(default_factory=dict)
     later: tuple[str, ...] = ()
     stagers: int = 0
+    sleepers: int = 0
 
 
 def draw_plan(random: Random) -> Plan:
@@ -132,13 +133,16 @@ class Swarm:
     def __init__(self, seed: int, cut: Cut | None = None) -> None:
         self.seed = seed
         self._cut = cut or Cut()
-        settings = JournalSettings(segment_bytes=16 * 1024, reserve_bytes=24 * 1024, segment_records_max=60)
-        self.world = World(seed, settings=settings)
+        is_sparse = Random(f"{seed}/plan/sleepers").random() < SPARSE
+        self.world = World(seed, settings=draw_settings(Random(f"{seed}/plan/journal"), is_sparse=is_sparse))
         self.scheduler = self.world.scheduler
         self.history = History()
         self.plan = draw_plan(self.scheduler.random("plan"))
         self.plan.later = draw_later(self.scheduler.random("plan/later"))
         self.plan.stagers = int(self.scheduler.random("plan/stagers").random() < 0.4)
+        self.plan.sleepers = int(is_sparse)
+        if self.plan.sleepers:
+            self.plan.retain = ""  # Else nothing would ever be dead, and nothing cleaned.
         self.plan = self._cut.of(self.plan)
         self.random = self.scheduler.random("nemesis")
         self.line = self.scheduler.random("line")
@@ -207,6 +211,8 @@ class Swarm:
         for number in range(self.plan.stagers):
             place = self._place(f"spark{number}")
             self.actors.append(Stager(*place, topics=topics, batches=place[3].randrange(3, 12), batch_max=self.plan.batch_max))
+        for number in range(self.plan.sleepers):
+            self.actors.append(Sleeper(*self._place(f"sleeper{number}"), topics=topics[-1:], batch_max=self.plan.batch_max))
         for actor in self.actors:
             self.give_life(actor)
         self.world.network.rule = self._rule
