@@ -47,7 +47,7 @@ def test_an_unknown_scenario_is_a_usage_error(alone: Shell) -> None:
         {"connected": False},
         {"overlay": {"symmetric": False}},
         {"flood_receptions": 10, "flood_expected": 11},
-        {"seconds_to_one_part": None},
+        {"seconds_to_one_island": None},
         {"rows": [{"violations": {"P2 at most once": ["n1 stored number 2 twice"]}}]},
     ],
 )

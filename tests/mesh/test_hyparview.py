@@ -492,13 +492,13 @@ def test_j_a_shuffle_reply_fills_free_places() -> None:
 # --- healing --------------------------------------------------------------------------------------------
 
 
-def test_somebody_of_another_part_is_bridged_two_links_for_two() -> None:
+def test_somebody_of_another_island_is_bridged_two_links_for_two() -> None:
     node = machine(heal_ms=1_000)  # Without heartbeats every name is settled.
     numbers = befriend(node, *FIVE)
     node.hear(0, "x", p.ShuffleReply(("far",)))
     node.tick(1_300)
     assert [(to, type(packet)) for to, packet in said(node)] == [("far", p.Probe)]
-    node.hear(1_310, "far", p.ProbeReply(node.part.number + 1, ()))
+    node.hear(1_310, "far", p.ProbeReply(node.island.number + 1, ()))
     [(to, ask)] = said(node)
     assert (to, ask.priority) == ("far", Priority.BRIDGE)
     node.hear(1_320, "far", p.NeighbourReply(ask.link, True))
@@ -514,13 +514,13 @@ def test_the_far_end_of_a_bridge_sends_whom_it_drops_to_the_partner() -> None:
     assert goodbye.hint == "u"
 
 
-def test_nobody_of_our_own_part_is_bridged() -> None:
+def test_nobody_of_our_own_island_is_bridged() -> None:
     node = machine(heal_ms=1_000)
     befriend(node, *FIVE)
     node.hear(0, "x", p.ShuffleReply(("far",)))
     node.tick(1_300)
     node.sends.clear()
-    node.hear(1_310, "far", p.ProbeReply(node.part.number, ()))
+    node.hear(1_310, "far", p.ProbeReply(node.island.number, ()))
     assert said(node) == []
 
 

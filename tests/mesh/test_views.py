@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from oncemq.errors import InvariantViolated
 from oncemq.mesh.dice import jittered, sample
+from oncemq.mesh.islands import SILENT_HEARTBEATS, Island
 from oncemq.mesh.packets import Priority
-from oncemq.mesh.parts import SILENT_HEARTBEATS, Part
 from oncemq.mesh.standing import TRANSITIONS, Ask, Cause, Link, Relations, Standing
 from oncemq.mesh.views import ColdList, PassiveView, Quarantine
 
@@ -146,23 +146,23 @@ def test_only_the_ways_of_the_table_are_possible(standing: Standing, cause: Caus
         assert relations.standing_of("a") is after
 
 
-# --- parts ----------------------------------------------------------------------------------------------
+# --- islands ----------------------------------------------------------------------------------------------
 
 
-def _parts(count: int) -> list[Part]:
-    return [Part(1_000, random.Random(seed)) for seed in range(count)]
+def _islands(count: int) -> list[Island]:
+    return [Island(1_000, random.Random(seed)) for seed in range(count)]
 
 
-def _exchange(parts: list[Part], now_ms: int) -> None:
-    for part in parts:
-        part.tick(now_ms)
-    for left, right in pairwise(parts):
+def _exchange(islands: list[Island], now_ms: int) -> None:
+    for island in islands:
+        island.tick(now_ms)
+    for left, right in pairwise(islands):
         left.hear(now_ms, right.number, right.beat)
         right.hear(now_ms, left.number, left.beat)
 
 
-def test_all_nodes_of_a_part_agree_on_its_name_and_two_parts_differ() -> None:
-    one, other = _parts(5), [Part(1_000, random.Random(seed)) for seed in range(100, 104)]
+def test_all_nodes_of_an_island_agree_on_its_name_and_two_islands_differ() -> None:
+    one, other = _islands(5), [Island(1_000, random.Random(seed)) for seed in range(100, 104)]
     for beat in range(10):
         _exchange(one, 1_000 * beat)
         _exchange(other, 1_000 * beat)
@@ -170,18 +170,18 @@ def test_all_nodes_of_a_part_agree_on_its_name_and_two_parts_differ() -> None:
     for beat in range(10, 30):
         _exchange(one, 1_000 * beat)
         _exchange(other, 1_000 * beat)
-    assert len({part.name(30_000) for part in one}) == len({part.name(30_000) for part in other}) == 1
+    assert len({island.name(30_000) for island in one}) == len({island.name(30_000) for island in other}) == 1
     assert one[0].differs(30_000, other[0].name(30_000))
 
 
-def test_the_name_of_a_part_dies_with_its_node_and_does_not_come_back() -> None:
+def test_the_name_of_an_island_dies_with_its_node_and_does_not_come_back() -> None:
     """Two neighbours must not keep a dead name alive by telling it to each other."""
-    parts = _parts(6)
+    islands = _islands(6)
     for beat in range(10):
-        _exchange(parts, 1_000 * beat)
-    name = parts[0].number
-    alive = [part for part in parts if part._own != name]
+        _exchange(islands, 1_000 * beat)
+    name = islands[0].number
+    alive = [island for island in islands if island._own != name]
     for beat in range(10, 10 + 4 * SILENT_HEARTBEATS):
         _exchange(alive, 1_000 * beat)
-    assert len({part.number for part in alive}) == 1
+    assert len({island.number for island in alive}) == 1
     assert alive[0].number != name

@@ -72,7 +72,7 @@ def test_closed_forms_are_those_of_the_literature() -> None:
 def test_a_split_heals_and_everything_put_meanwhile_is_delivered_once() -> None:
     row = mesh_scenarios.split(16, 1)
     assert row["violations"] == {}
-    assert row["parts_before_healing"] == 2 and row["had_forgotten"]
+    assert row["islands_before_healing"] == 2 and row["had_forgotten"]
     assert row["bridges"] >= 1
     assert row["handed_over"] == row["messages"] * row["nodes"]
     assert row["seconds_to_nothing_missing"] <= 60

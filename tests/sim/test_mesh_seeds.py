@@ -11,7 +11,7 @@ ONCE_FAILED = {
     94: "two nodes that knew everybody in their passive views probed nobody, so the split stayed",
     126: "a neighbour that had joined later denied what it never had, and nobody else was asked",
     1197: "a hole was forgotten and found again with every round, so it never became old enough to be given up",
-    1291: "while the name of a part changed, everybody seemed to be of another part",
+    1291: "while the name of an island changed, everybody seemed to be of another island",
 }
 
 

@@ -23,8 +23,8 @@ from typing import Any
 from oncemq.mesh import packets as p
 from oncemq.mesh.dice import jittered, link_number, pick, sample
 from oncemq.mesh.effects import Down, Up
+from oncemq.mesh.islands import Island
 from oncemq.mesh.packets import NOWHERE, Address, MeshPacket, Priority, Reason
-from oncemq.mesh.parts import Part
 from oncemq.mesh.repair import Search
 from oncemq.mesh.reserve import Reserve
 from oncemq.mesh.settings import MeshSettings
@@ -54,7 +54,7 @@ class Membership:
         self._relations = Relations()
         self.active = self._relations.active
         self.search = Search(settings, dice)
-        self.part = Part(settings.heartbeat_ms, dice)
+        self.island = Island(settings.heartbeat_ms, dice)
         self._asked = self._relations.asked
         self.reserve = Reserve(me, settings, dice, self.contacts, (self.active, self._asked))
         self.passive = self.reserve.passive
@@ -396,7 +396,7 @@ class Membership:
         """Whoever counts us as a neighbour, and is none, is told: one-sided links end within one heartbeat."""
         link, ask = self.active.get(sender), self._asked.get(sender)
         if link is not None and link.number == packet.link:
-            self.part.hear(now_ms, packet.part, packet.beat)
+            self.island.hear(now_ms, packet.island, packet.beat)
         elif ask is not None and ask.number == packet.link:
             self._on_accepted(now_ms, sender, ask)  # Its answer was lost, or is late.
             self._refill(now_ms)
@@ -420,17 +420,17 @@ class Membership:
             self._send(target, p.Probe(tuple(self.reserve.names_for(target))))
 
     def _on_probe(self, now_ms: int, sender: Address, packet: p.Probe) -> None:
-        self._send(sender, p.ProbeReply(self.part.name(now_ms), tuple(self.reserve.names_for(sender))))
+        self._send(sender, p.ProbeReply(self.island.name(now_ms), tuple(self.reserve.names_for(sender))))
         self.reserve.learn((sender, *packet.sample))
 
     def _on_probe_reply(self, now_ms: int, sender: Address, packet: p.ProbeReply) -> None:
-        """Somebody of another part can be reached: bridge the split, with two links for two."""
+        """Somebody of another island can be reached: bridge the split, with two links for two."""
         if self._probing is None or self._probing[0] != sender:
             return
         self._probing = None
         self.reserve.cold.answered(sender)
         self.reserve.learn((sender, *packet.sample))
-        if self.part.differs(now_ms, packet.part) and self._is_stranger(sender):
+        if self.island.differs(now_ms, packet.island) and self._is_stranger(sender):
             is_full = len(self.active) >= self.settings.active
             partner = pick(self._dice, list(self.active)) if is_full else NOWHERE
             self._ask(now_ms, sender, Priority.BRIDGE, partner)

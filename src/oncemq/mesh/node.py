@@ -44,7 +44,7 @@ class Store(Protocol):
     """What the runner's journal can still serve."""
 
     def held(self, origin: Origin, first: int, last: int) -> list[tuple[int, int]]:
-        """The parts of a range that are stored, as (first, last), in order."""
+        """The stretches of a range that are stored, as (first, last), in order."""
 
 
 class Life(enum.Enum):
@@ -193,7 +193,7 @@ class MeshNode:
     def _on_heartbeat_due(self, now_ms: int, stall_ms: int) -> None:
         for address in self.membership.silent(now_ms, stall_ms=stall_ms):
             self.membership.lost(now_ms, address)
-        self.membership.part.tick(now_ms)
+        self.membership.island.tick(now_ms)
         self._drain_changes(now_ms)
         for address in self.membership.active:
             self._beat(address, is_urgent=False)
@@ -321,19 +321,19 @@ class MeshNode:
     def _give_baseline(self, to: Address) -> None:
         entries = self.state.had.entries()
         cuts = range(0, max(len(entries), 1), MESH_VECTOR_ENTRIES)
-        for part, cut in enumerate(cuts):
+        for piece, cut in enumerate(cuts):
             is_last = cut + MESH_VECTOR_ENTRIES >= len(entries)
-            self._say(to, p.Baseline(entries[cut : cut + MESH_VECTOR_ENTRIES], part, is_last))
+            self._say(to, p.Baseline(entries[cut : cut + MESH_VECTOR_ENTRIES], piece, is_last))
 
     def _on_baseline(self, sender: Address, packet: p.Baseline) -> None:
-        """Collect the parts of one neighbour's baseline. Watermarks only grow, so parts of two answers may be mixed."""
+        """Collect the pieces of one neighbour's baseline. Watermarks only grow, so pieces of two answers may be mixed."""
         if self._baseline[0] != sender:
             self._baseline = (sender, {})
-        parts = self._baseline[1]
-        parts[packet.part] = packet
-        last = max(parts)
-        if parts[last].is_last and len(parts) == last + 1:
-            entries = tuple(entry for part in sorted(parts) for entry in parts[part].entries)
+        pieces = self._baseline[1]
+        pieces[packet.piece] = packet
+        last = max(pieces)
+        if pieces[last].is_last and len(pieces) == last + 1:
+            entries = tuple(entry for piece in sorted(pieces) for entry in pieces[piece].entries)
             self._baseline = (NOWHERE, {})
             self._records.append(r.BaselineTaken(entries))
             if self.life is Life.JOINING:
@@ -347,8 +347,8 @@ class MeshNode:
     def _beat(self, address: Address, *, is_urgent: bool) -> None:
         """Say that we are here; an urgent one lets the neighbour compare at once."""
         membership = self.membership
-        number, part = membership.active[address].number, membership.part
-        self._say(address, p.Heartbeat(number, self.state.had.digest, part.number, part.beat, is_urgent))
+        number, island = membership.active[address].number, membership.island
+        self._say(address, p.Heartbeat(number, self.state.had.digest, island.number, island.beat, is_urgent))
 
     def _drain_changes(self, now_ms: int) -> None:
         """Tell the other layers who came and went; a new neighbour is handed what is held, and compares at once."""

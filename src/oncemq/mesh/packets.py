@@ -128,24 +128,24 @@ class ShuffleReply(MeshPacket, frozen=True, array_like=True, gc=False):
 
 
 class Heartbeat(MeshPacket, frozen=True, array_like=True, gc=False):
-    """I am here, you are in my active view, this is the digest of what I have stored, and this is the part I belong to."""
+    """I am here, you are in my active view, this is the digest of what I have stored, and this is the island I belong to."""
 
     link: LinkNumber
     digest: Digest
-    part: LinkNumber = 0
+    island: LinkNumber = 0
     beat: Natural = 0
     is_urgent: bool = False
     """Compare now: the link is new, or I have just caught up."""
 
 
 class Probe(MeshPacket, frozen=True, array_like=True, gc=False):
-    """Are you there, and in which part? Asked of ids out of the cold list, so that a split heals by itself."""
+    """Are you there, and in which island? Asked of ids out of the cold list, so that a split heals by itself."""
 
     sample: Contacts = ()
 
 
 class ProbeReply(MeshPacket, frozen=True, array_like=True, gc=False):
-    part: LinkNumber
+    island: LinkNumber
     sample: Contacts = ()
 
 
@@ -221,7 +221,7 @@ class Baseline(MeshPacket, frozen=True, array_like=True, gc=False):
     """Take everything up to here as had; `is_last` ends a baseline of several packets."""
 
     entries: Annotated[tuple[Had, ...], msgspec.Meta(max_length=MESH_VECTOR_ENTRIES)]
-    part: Natural = 0
+    piece: Natural = 0
     is_last: bool = True
 
 

@@ -208,7 +208,7 @@ def only_neighbours_are_asked_for_holes(patch: Patch) -> None:
 
 @mesh_bug
 def splits_stay(patch: Patch) -> None:
-    """Nobody bridges two parts that can reach each other."""
+    """Nobody bridges two islands that can reach each other."""
     _set_handler(patch, ProbeReply, lambda *_: None)
 
 

@@ -62,8 +62,8 @@ def measure(views: Mapping[Address, Sequence[Address]]) -> dict[str, Any]:
 
 def sizes_by_node(views: Mapping[Address, Sequence[Address]]) -> dict[Address, int]:
     """How many nodes, itself included, each node's floods reach over living links."""
-    parts = graph_of(views).connected_components()
-    sizes, membership = parts.sizes(), parts.membership
+    islands = graph_of(views).connected_components()
+    sizes, membership = islands.sizes(), islands.membership
     return {name: sizes[membership[number]] for number, name in enumerate(views)}
 
 
@@ -86,7 +86,7 @@ def random_clustering(nodes: int, degree: int) -> float:
 
 
 def giant_share(failed: float, degree: int) -> float:
-    """Share of survivors in the largest part of a random regular graph, without repair (site percolation)."""
+    """Share of survivors in the largest island of a random regular graph, without repair (site percolation)."""
     missed, alive = 0.0, 1 - failed
     for _ in range(10_000):
         missed = failed + alive * missed ** (degree - 1)
@@ -94,7 +94,7 @@ def giant_share(failed: float, degree: int) -> float:
 
 
 def knowledge_share(failed: float, known: float) -> float:
-    """Share of survivors in the largest part if everybody links to whom it knows, `known` ids each, in either direction."""
+    """Share of survivors in the largest island if everybody links to whom it knows, `known` ids each, in either direction."""
     share = 1.0
     for _ in range(10_000):
         share = 1 - math.exp(-known * (1 - failed) * share)

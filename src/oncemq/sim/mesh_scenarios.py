@@ -111,28 +111,28 @@ def split(nodes: int, seed: int, advance: Progress = nobody) -> dict[str, Any]:
     forgotten = _forget(village, side)
     village.put(world.dice.choice(names))
     world.run(5_000)
-    parts = len(parts_of(village.views()))
+    islands = len(islands_of(village.views()))
     world.faults.cuts = set()
     advance("split", 1)
     joined_s = village.time_until(village.is_whole)
     level_s = village.time_until(village.is_level)
     row = {
-        "parts_before_healing": parts,
+        "islands_before_healing": islands,
         "had_forgotten": forgotten,
-        "seconds_to_one_part": joined_s,
+        "seconds_to_one_island": joined_s,
         "seconds_to_nothing_missing": None if joined_s is None or level_s is None else round(joined_s + level_s, 1),
         "bridges": sum(node.machine.membership.counters["bridges"] for node in world.running() if node.machine),
     }
     return row | village.verdict()
 
 
-def parts_of(views: dict[Address, list[Address]]) -> list[set[Address]]:
-    """The connected parts."""
-    parts: list[set[Address]] = []
+def islands_of(views: dict[Address, list[Address]]) -> list[set[Address]]:
+    """The islands."""
+    islands: list[set[Address]] = []
     for name in views:
-        if not any(name in part for part in parts):
-            parts.append(reached_from(views, name))
-    return parts
+        if not any(name in island for island in islands):
+            islands.append(reached_from(views, name))
+    return islands
 
 
 def _forget(village: Village, side: set[Address]) -> bool:
@@ -169,7 +169,7 @@ def storm(nodes: int, seed: int, advance: Progress = nobody) -> dict[str, Any]:
         village.put(world.dice.choice(list(world.nodes)))
     level_s = village.time_until(lambda: village.is_level() and len(world.history.confirmed) == 20)
     row = {
-        "seconds_to_one_part": whole_s,
+        "seconds_to_one_island": whole_s,
         "seconds_to_full_views": None if whole_s is None or full_s is None else round(whole_s + full_s, 1),
         "seconds_to_deliver": level_s,
         "mean_degree": round(_mean_degree(village.views()), 3),
@@ -188,7 +188,7 @@ def _mean_degree(views: dict[Address, list[Address]]) -> float:
 CHURN = 0.005
 CHURN_CYCLES = 40
 CHURN_NODES_MAX = 100
-"""Of the part with messages; the overlay alone is as large as asked."""
+"""Of the run with messages; the overlay alone is as large as asked."""
 
 
 def churn(nodes: int, seed: int, advance: Progress = nobody, cycles: int = CHURN_CYCLES) -> dict[str, Any]:

@@ -60,7 +60,7 @@ class NodeDisk:
         return self._stored.get(origin, {}).get(number) if number >= self.low.get(origin, 0) else None
 
     def held(self, origin: Origin, first: int, last: int) -> list[tuple[int, int]]:
-        """mesh.node.Store: the stored parts of a range."""
+        """mesh.node.Store: the stored stretches of a range."""
         spans: list[tuple[int, int]] = []
         for number in range(first, last + 1):
             if self.read(origin, number) is None:
