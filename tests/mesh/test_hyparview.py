@@ -311,12 +311,12 @@ def test_a_full_node_that_is_asked_in_a_crash_wave_sees_whether_its_own_neighbou
     assert said(node)[0][0] in ("q", "r"), "whoever asked gets the place"
 
 
-def test_whoever_is_refused_by_all_in_a_crash_wave_offers_a_swap_at_once() -> None:
+def test_whoever_is_nearly_alone_and_refused_by_all_in_a_crash_wave_offers_a_swap_at_once() -> None:
     node = machine(refusals_max=2)
     befriend(node, *FIVE)
     node.hear(0, "x", p.ShuffleReply(("p1", "p2", "p3")))
-    node.lost(0, "a")
-    node.lost(0, "b")
+    for dead in ("a", "b", "c", "d"):
+        node.lost(0, dead)
     priorities = []
     for _ in range(8):
         for to, ask in said(node):

@@ -50,9 +50,11 @@ class Search:
 
         It is urgent if the neighbour died: in a crash wave those who refuse do not know yet that they are not full.
         """
-        self._tried.clear()
+        if not (is_urgent and self.is_urgent):  # Of one crash wave: whoever refused a moment ago would do so again.
+            self._tried.clear()
+            self._refusals, self.fruitless = 0, 0
         self.is_urgent = is_urgent
-        self._refusals, self.fruitless, self.paused_until_ms, self._is_waiting = 0, 0, None, False
+        self.paused_until_ms, self._is_waiting = None, False
         if excluding:
             self._tried[excluding] = None
 
@@ -87,7 +89,8 @@ class Search:
         self._tried[address] = None
 
     def next_hint(self) -> Address | None:
-        while self._hints:
+        """Hints are better than guesses, but every refusal brings one: they come to an end too."""
+        while self._hints and self._refusals < 2 * self._settings.refusals_max:
             address = self._hints.popleft()
             if address not in self._tried:
                 return address
@@ -102,8 +105,9 @@ class Search:
         return pick(self._dice, fit) if fit else reserve.cold.spare(tried, reserve.quarantine)
 
     def escalates(self, missing: int) -> bool:
-        """Everybody refused us in a crash wave: offer a swap at once. Whom they drop for us may well be dead."""
-        if not (self.is_urgent and missing > 1 and self._tried and not self.fruitless):
+        """All refused us in a crash wave, and one neighbour is left: offer a swap at once. Whom they drop may well be dead."""
+        is_nearly_alone = missing >= self._settings.active - 1
+        if not (self.is_urgent and is_nearly_alone and self._tried and not self.fruitless):
             return False
         self.resume()
         self.fruitless, self.is_urgent = 1, False
