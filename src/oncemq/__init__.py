@@ -64,13 +64,17 @@ if TYPE_CHECKING:
     from oncemq.client.client import Client
     from oncemq.client.connect import connect
     from oncemq.client.connect_async import connect_async
+    from oncemq.client.listening import Listener
     from oncemq.model.message import Message, Receipt, Receipts
+    from oncemq.model.view import Block
 
 __version__ = VERSION
 _ROOMS = {
     "AsyncClient": "oncemq.client.async_client",
+    "Block": "oncemq.model.view",
     "Broker": "oncemq.client.broker",
     "Client": "oncemq.client.client",
+    "Listener": "oncemq.client.listening",
     "Message": "oncemq.model.message",
     "Receipt": "oncemq.model.message",
     "Receipts": "oncemq.model.message",
@@ -82,6 +86,7 @@ _ROOMS = {
 __all__ = [
     "AlreadySubscribed",
     "AsyncClient",
+    "Block",
     "Broker",
     "BrokerFull",
     "BrokerUnreachable",
@@ -102,6 +107,7 @@ __all__ = [
     "InvalidName",
     "JournalDamaged",
     "JournalIncomplete",
+    "Listener",
     "Message",
     "MessageTooLarge",
     "NoSubscribers",

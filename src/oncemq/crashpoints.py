@@ -19,6 +19,7 @@ POINTS: tuple[str, ...] = (
     "broker.after_sync",
     "broker.between_answers",
     "broker.after_answers",
+    "broker.after_live",
     "journal.before_segment_rename",
     "journal.after_segment_rename",
     "journal.before_snapshot_rename",
@@ -32,6 +33,7 @@ POINTS: tuple[str, ...] = (
     "client.before_send",
     "client.after_send",
     "client.after_receive",
+    "client.after_live",
     "client.before_row",
     "client.after_row",
     "client.before_database_commit",
@@ -53,7 +55,8 @@ def reach(name: str) -> None:
         _hook(name)
 
 
-def install(hook: Callable[[str], None] | None) -> None:
-    """Have `hook` called at every crash point; None takes it away."""
-    global _hook  # noqa: PLW0603 - the one switch, see above
-    _hook = hook
+def install(hook: Callable[[str], None] | None) -> Callable[[str], None] | None:
+    """Have `hook` called at every crash point; None takes it away. Returns the one before."""
+    global _hook
+    before, _hook = _hook, hook
+    return before

@@ -135,7 +135,7 @@ class Network(Protocol):
     def close(self) -> None: ...
 
 
-class Feed(Protocol):
+class LiveLink(Protocol):
     """What a client hears live: packets on the channels it follows. Any of them may be lost, none comes out of order."""
 
     def follow(self, channel: bytes) -> None: ...
@@ -146,7 +146,7 @@ class Feed(Protocol):
         """Return one packet, or None when nothing is waiting. Never waits."""
 
     def wait(self, timeout_ms: int) -> None:
-        """Wait until something may be here, or on the link this feed was opened beside; or until the time is over."""
+        """Wait until something may be here, or on the link this listener was opened beside; or until the time is over."""
 
     def close(self) -> None: ...
 
@@ -161,7 +161,7 @@ class Link(Protocol):
     def reset(self) -> None:
         """Throw the connection away and start a fresh one (Lazy Pirate)."""
 
-    def open_feed(self, address: str) -> Feed:
+    def open_live(self, address: str) -> LiveLink:
         """Listen to the live channels at an address this link's broker named."""
 
     def close(self) -> None: ...

@@ -147,6 +147,13 @@ def _connected(options: argparse.Namespace) -> oncemq.Client:
 
 def _next_messages(client: oncemq.Client, facts: Facts, options: argparse.Namespace) -> list[oncemq.Message]:
     try:
+        if options.mode == "listen":
+            options.listener = options.listener or client.listen(*options.topic.split(","))
+            heard = options.listener.next(timeout=0.1)
+            return [heard] if heard is not None else []
+        if options.mode == "blocks":
+            options.listener = options.listener or client.listen_blocks(*options.topic.split(","))
+            return list(options.listener.next(timeout=0.1) or [])
         if options.mode == "many":
             return client.get_many(options.topic, 100, timeout=0.1)
         message = client.get(None if options.mode == "any" else options.topic, timeout=0.1)
@@ -182,7 +189,7 @@ def _options(arguments: list[str]) -> argparse.Namespace:
     roles = parser.add_subparsers(required=True)
     for name, run in (("publish", publish), ("subscribe", subscribe)):
         role = roles.add_parser(name)
-        role.set_defaults(run=run)
+        role.set_defaults(run=run, listener=None)
         role.add_argument("--address", required=True)
         role.add_argument("--id", required=True)
         role.add_argument("--state", type=Path, required=True)

@@ -89,18 +89,35 @@ LATER = {
     "client.before_state_rename": 2,  # The first is the session tried, the second the one welcomed.
 }
 """At which time a point is the more interesting one; the third where nothing is said."""
+
+
+def words(instant: str) -> set[str]:
+    """What a point is about."""
+    point = instant.partition(":")[0].partition(".")[2]
+    return {"hand_over"} if "hand_over" in point else set(point.split("_"))
+
+
+OF_TRANSACTIONS = {"commit", "row"}
+"""Words of points that tests/real/test_effects.py and tests/holes visit: only a transaction comes by there."""
 INSTANTS = [f"{point}:{LATER.get(point, 3)}" for point in POINTS]
 OF_BROKER = [instant for instant in INSTANTS if not instant.startswith("client.")]
 AT_START = [f"{point}:1" for point in POINTS if point.startswith("journal.") and point != "journal.before_unlink"]
-OF_PUBLISHER = [instant for instant in INSTANTS if instant.startswith("client.") and "hand_over" not in instant]
-OF_SUBSCRIBER = [instant for instant in INSTANTS if instant.startswith("client.") and "outbox" not in instant]
+OF_PUBLISHER = [
+    instant
+    for instant in INSTANTS
+    if instant.startswith("client.") and not {"hand_over", "live", *OF_TRANSACTIONS} & words(instant)
+]
+OF_LISTENER = [
+    instant for instant in INSTANTS if instant.startswith("client.") and not {"outbox", *OF_TRANSACTIONS} & words(instant)
+]
+OF_SUBSCRIBER = [instant for instant in OF_LISTENER if "live" not in words(instant)]
 LAST = 60
 
 
 def test_every_crash_point_is_visited_here() -> None:
     """A point that somebody adds is visited too, or this list says that it is not."""
-    visited = {instant.partition(":")[0] for instant in OF_BROKER + OF_PUBLISHER + OF_SUBSCRIBER}
-    assert visited == set(POINTS)
+    visited = {instant.partition(":")[0] for instant in OF_BROKER + OF_PUBLISHER + OF_LISTENER}
+    assert visited == {point for point in POINTS if not OF_TRANSACTIONS & words(point)}
 
 
 def subscribed(make_stage: Callable[..., Stage], **options: int) -> Stage:
@@ -131,7 +148,7 @@ def test_broker_dies_at(instant: str, make_stage: Callable[..., Stage]) -> None:
     stage = subscribed(make_stage, segment_bytes=64 * KIB)
     stage.broker.kill()
     stage.broker.start(crash_at=instant)
-    subscriber = stage.role("subscribe", "subscriber")
+    subscriber = stage.role("subscribe", "subscriber", "--mode", "listen" if "live" in words(instant) else "one")
     publisher = stage.publisher(1, LAST, "--size", "8000")
     stage.broker.process.wait_for_crash()
     stage.broker.start()
@@ -159,6 +176,17 @@ def test_publisher_dies_at(instant: str, make_stage: Callable[..., Stage]) -> No
     stage.publisher(1, 6, crash_at=instant).wait_for_crash()
     stage.publisher(next_number(stage, "publisher"), 6).wait_for_success()
     finish(stage, stage.subscriber(), 6)
+
+
+@pytest.mark.parametrize("instant", OF_LISTENER)
+def test_listener_dies_at(instant: str, make_stage: Callable[..., Stage]) -> None:
+    """The same for a subscriber that listens: what was pushed to it and what it had got."""
+    stage = subscribed(make_stage)
+    listener = stage.role("subscribe", "subscriber", "--mode", "listen", crash_at=instant)
+    stage.publisher(1, 6).wait_for_success()
+    listener.wait_for_crash()
+    finish(stage, stage.subscriber("--mode", "listen"), 6)
+    assert len(stage.facts("subscriber").doubts()) <= 1
 
 
 @pytest.mark.parametrize("instant", OF_SUBSCRIBER)

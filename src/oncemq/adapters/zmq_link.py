@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import zmq
 
 from oncemq.adapters.zmq_frames import EVENTS, MORE, NOW, READABLE, receive_frames
-from oncemq.adapters.zmq_live import ZmqFeed, as_reached
+from oncemq.adapters.zmq_live import ZmqLiveLink, as_reached
 from oncemq.errors import UsageError
 from oncemq.limits import NETWORK_BACKLOG_PACKETS
 from oncemq.ports import Frames
@@ -68,8 +68,8 @@ class ZmqLink:
         self._socket.close()
         self._socket = self._open()
 
-    def open_feed(self, address: str) -> ZmqFeed:
-        return ZmqFeed(self._context, as_reached(address, self._address), lambda: self._socket)
+    def open_live(self, address: str) -> ZmqLiveLink:
+        return ZmqLiveLink(self._context, as_reached(address, self._address), lambda: self._socket)
 
     def close(self, *, linger_ms: int = 0) -> None:
         self._socket.close(linger=linger_ms)

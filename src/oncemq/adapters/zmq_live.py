@@ -100,7 +100,7 @@ class ZmqPublisher:
         self.socket.close()
 
 
-class ZmqFeed:
+class ZmqLiveLink:
     """A client's end. `link_socket` gives the socket of the link it waits beside, which may change."""
 
     def __init__(

@@ -25,6 +25,7 @@ from oncemq.model.refusals import TEXTS, Code, to_error
 
 if TYPE_CHECKING:
     from oncemq.client.client import Client
+    from oncemq.client.listening import Listener
     from oncemq.model.message import Message
 
 _TURN_S = 0.5
@@ -51,6 +52,7 @@ class Reading:
         self._output = output
         self._client = client
         self._plan = plan
+        self._listener: Listener[Message] | None = None
 
     def run(self, stop: StopAsked) -> None:
         """Write messages until the plan is fulfilled, none is left, or a signal ends it."""
@@ -59,8 +61,21 @@ class Reading:
             if message is None:
                 return
             self._write(message)
-            self._client.ack(message.topic)
+            self._finish(message)
             self.written += 1
+
+    def _finish(self, message: Message) -> None:
+        """It is written and flushed. A follower tells the broker now and then: it would be told by every one of many."""
+        if self._listener is not None:
+            self._listener.finish()
+        else:
+            self._client.ack(message.topic)
+
+    def _listen(self, turn_s: float) -> Message | None:
+        if self._listener is None:
+            topic = self._plan.topic
+            self._listener = self._client.listen(topic) if topic is not None else self._client.listen()
+        return self._listener.next(timeout=turn_s)
 
     def _next(self, stop: StopAsked) -> Message | None:
         """Wait for the next message, in turns; None when the time is over or a signal came."""
@@ -76,7 +91,7 @@ class Reading:
     def _try(self, turn_s: float) -> Message | None:
         """One turn. What only has to be told is told here, and the next turn goes on behind it."""
         try:
-            return self._client.get(self._plan.topic, timeout=turn_s)
+            return self._listen(turn_s) if self._plan.follow else self._client.get(self._plan.topic, timeout=turn_s)
         except Gap as gap:
             self._tell(gap)
             return self._try(turn_s)

@@ -64,9 +64,16 @@ class Broker:
         limit: str = "",
         segment_bytes: int = SEGMENT_BYTES,
         accept_loss: bool = False,
+        live_address: str = "",
     ) -> None:
         self._loop, self._network = open_broker(
-            directory, address, retain=retain, limit=limit, segment_bytes=segment_bytes, accept_loss=accept_loss
+            directory,
+            address,
+            retain=retain,
+            limit=limit,
+            segment_bytes=segment_bytes,
+            accept_loss=accept_loss,
+            live_address=live_address,
         )
         self.address = self._network.address
         """Where it listens; a free port unless an address was given."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from types import TracebackType
 from typing import Literal, Self, TypeVar, overload
@@ -22,7 +22,9 @@ from oncemq.client.admin import Admin
 from oncemq.client.arguments import as_bytes, as_topics, milliseconds, start_of, whole
 from oncemq.client.databases import database_of
 from oncemq.client.effects import TABLE, DatabaseTransaction, Effects
-from oncemq.client.gets import Gets
+from oncemq.client.gets import Gets, Held
+from oncemq.client.listening import BlockListener, Listener, MessageListener
+from oncemq.client.live import Live
 from oncemq.client.puts import Puts, Waiting
 from oncemq.client.reader import read_range
 from oncemq.client.receiving import Receive, Receiving
@@ -57,6 +59,7 @@ from oncemq.errors import (
 from oncemq.limits import CLOSE_TIMEOUT_MS, GET_MANY_MAX, OFFSET_MAX
 from oncemq.model.message import Headers, Message, Receipt, Receipts
 from oncemq.model.names import check_topic
+from oncemq.model.view import Block
 
 log = logging.getLogger("oncemq.client")
 Answer = TypeVar("Answer", bound=Packet)
@@ -79,6 +82,7 @@ class Client:
         self._receiving = Receiving(session, gets)
         self._transactions = Transactions(session, puts, self._receiving)
         self._effects = Effects(session, puts, gets)
+        self._live = Live(session, gets)
         self.admin = Admin(session, self._next_command)
         session.on_reset = self._on_reset
         session.on_welcome = self._on_welcome
@@ -255,6 +259,8 @@ class Client:
         held = self._held.get(topic)
         subscription_id = held.subscriber.slot.subscription_id if held is not None else 0
         self._ask(Unsubscribe(self._session.id, self._next_command(), topic, subscription_id), CommandDone)
+        if held is not None:
+            self._live.forget(held.subscriber.slot.topic_id)
         self._gets.remove(topic)
 
     # --- get -------------------------------------------------------------------------------------------
@@ -309,6 +315,32 @@ class Client:
         """Say that everything handed out on this topic is finished, without getting the next message."""
         self._check_open()
         self._gets.ack(check_topic(topic))
+
+    def listen(self, *topics: str, timeout: float | None = None) -> Listener[Message]:
+        """Iterate over the messages of these topics (none named: of all subscriptions) as they are stored, pushed by the broker.
+
+            for message in client.listen("orders"): ...
+
+        Each comes once and in its topic's order, as with get(); the next step finishes the one before. Ends when no message
+        came for `timeout` seconds (None: never), or when nothing is subscribed to any more. Raises what get() raises;
+        the listener can go on after that. put() and everything else may be called inside the loop.
+        """
+        return MessageListener(*self._listen(topics, timeout))
+
+    def listen_blocks(self, *topics: str, timeout: float | None = None) -> Listener[Block]:
+        """The same for whole blocks, as they were stored: `block.values`, or iterate over a block for its messages.
+
+        What is handed out at once is in doubt at once: up to a whole block after a crash.
+        """
+        return BlockListener(*self._listen(topics, timeout))
+
+    def _listen(
+        self, topics: tuple[str, ...], timeout: float | None
+    ) -> tuple[Live, Gets, list[Held], int | None, Callable[[], None]]:
+        self._check_open()
+        self._session.ensure()
+        names = [check_topic(topic) for topic in topics] or self._gets.local_topics()
+        return self._live, self._gets, list(map(self._gets.find, names)), milliseconds(timeout), self._check_open
 
     def receive(self, topic: str, timeout: float | None = None) -> Receive:
         """Give the next message inside a with block: acknowledged when it is left, given again after an exception or a crash.

@@ -52,16 +52,21 @@ class Gets:
         self._bytes_max = bytes_max
         self.held: dict[str, Held] = {}
         self._by_topic_id: dict[int, Subscriber] = {}
-        self._request = 0
-        self._asked: tuple[Subscriber, ...] = ()
+        self.clock = session.clock
+        self.request = 0
+        """The Get in flight; 0: none."""
+        self.asked: tuple[Subscriber, ...] = ()
         self._is_prefetch = False
-        self._brought_something = False
+        self.brought_something = False
         """Whether the last answer moved anything: one that did not must not be asked for again at once."""
-        self._problem: OnceMQError | None = None
+        self.problem: OnceMQError | None = None
         self._last_any: tuple[Held, int] | None = None
         """Where the last get over all topics handed something out, and how far the application then was."""
         self._ended = NOBODY, 0
         """The bookmark of the newest message of a subscription that was ended: a broker without it was set back."""
+        self.on_answer: Callable[[int, Blocks], None] = lambda _request, _packet: None
+        """Called with every answer to a Get, after its blocks were taken."""
+        self.on_other_refusal: Callable[[int, Refused], bool] = lambda _request, _packet: False
         session.on_blocks = self._on_blocks
         session.on_get_refused = self._on_refused
         session.on_failure = self._on_failure
@@ -121,6 +126,17 @@ class Gets:
             raise self._why_not(topic)
         return held
 
+    def local_topics(self) -> list[str]:
+        """The topics that get and listen over all subscriptions mean; raises if there are none, or too many."""
+        if not self.held:
+            raise NotSubscribed(Code.NOT_SUBSCRIBED, TEXTS[Code.NOT_SUBSCRIBED])
+        topics = [topic for topic, held in self.held.items() if held.subscriber.authority in {LOCAL, UNDECIDED}]
+        if not 1 <= len(topics) <= GET_WANTS_MAX:
+            raise UsageError(
+                f"all topics at once need 1 to {GET_WANTS_MAX} subscriptions that get() may consume, not {len(topics)}"
+            )
+        return topics
+
     def _why_not(self, topic: str) -> OnceMQError:
         """Not subscribed, or is there no such topic at all? Only the broker knows."""
         reply = self._session.exchange(ListTopics(topic))
@@ -135,38 +151,32 @@ class Gets:
         """Take the next message of a topic, which finishes the one before; None if none came in time."""
         held = self.find(topic)
         if not held.subscriber.has_message():
-            self._finish(held)
+            self.finish(held)
         if not self._wait((held,), timeout_ms, held.subscriber.has_message):
             return None
-        return self._hand_out(held)
+        return self.hand_out(held)
 
     def get_many(self, topic: str, count: int, timeout_ms: int | None) -> tuple[Subscriber, list[Message]] | None:
         """Take up to `count` messages as soon as there is at least one."""
         held = self.find(topic)
         subscriber = held.subscriber
         if not subscriber.has_message():
-            self._finish(held)
+            self.finish(held)
         if not self._wait((held,), timeout_ms, subscriber.has_message):
             return None
         if subscriber.needs_reserve(count):
-            self._reserve(held, count)
+            self.reserve(held, count)
         messages = subscriber.take_many(count)
         reach("client.before_hand_over")
         held.place.write(subscriber.slot)
         reach("client.after_hand_over")
-        self._prefetch(subscriber)
+        self.prefetch(subscriber)
         return subscriber, messages
 
     def get_any(self, timeout_ms: int | None) -> tuple[Subscriber, Message] | None:
         """Take the oldest unread message over all subscriptions; finishes what the last such call handed out."""
         self._session.ensure()
-        if not self.held:
-            raise NotSubscribed(Code.NOT_SUBSCRIBED, TEXTS[Code.NOT_SUBSCRIBED])
-        held = tuple(held for held in self.held.values() if held.subscriber.authority in {LOCAL, UNDECIDED})
-        if not held or len(held) > GET_WANTS_MAX:
-            raise UsageError(
-                f"get() over all topics needs 1 to {GET_WANTS_MAX} subscriptions that get() may consume, not {len(held)}"
-            )
+        held = tuple(self.held[topic] for topic in self.local_topics())
         if self._oldest(held) is None:
             self._finish_last_any()
         try:
@@ -178,7 +188,7 @@ class Gets:
         chosen = self._oldest(held)
         if chosen is None or not chosen.subscriber.has_message():
             return self.get_any(timeout_ms)  # Its block was damaged; the next look tells so.
-        taken = self._hand_out(chosen)
+        taken = self.hand_out(chosen)
         # The new hand-over is written first: between the two a crash leaves both in doubt, never neither.
         if self._last_any is not None and self._last_any[0] is not chosen:
             self._finish_last_any()
@@ -188,7 +198,7 @@ class Gets:
     def _finish_last_any(self) -> None:
         """Finish what the last get over all topics handed out; what a get of one topic handed out since is not ours to finish."""
         if self._last_any is not None and self._last_any[0].subscriber.given == self._last_any[1]:
-            self._finish(self._last_any[0])
+            self.finish(self._last_any[0])
 
     def pass_over(self, gap: Gap) -> None:
         """The application is being told of a gap: the next call goes on behind it."""
@@ -196,18 +206,18 @@ class Gets:
         if held is not None:
             held.subscriber.pass_over(Span(gap.first, gap.end))
 
-    def _hand_out(self, held: Held) -> tuple[Subscriber, Message]:
+    def hand_out(self, held: Held) -> tuple[Subscriber, Message]:
         subscriber = held.subscriber
         if subscriber.needs_reserve():
-            self._reserve(held, 1)
+            self.reserve(held, 1)
         message = subscriber.take()
         reach("client.before_hand_over")
         held.place.write(subscriber.slot)
         reach("client.after_hand_over")
-        self._prefetch(subscriber)
+        self.prefetch(subscriber)
         return subscriber, message
 
-    def _reserve(self, held: Held, count: int) -> None:
+    def reserve(self, held: Held, count: int) -> None:
         """Raise the reservation and sync it, before anything beyond it is handed out (R8)."""
         slot = held.subscriber.slot
         before = slot.reserved
@@ -237,20 +247,20 @@ class Gets:
         started_ms = clock.now().ticks_ms
         tries, fruitless, was_answered = 0, 0, False
         while not is_ready():
-            self._raise_what_blocks(held)
+            self.raise_what_blocks(held)
             asked_ms = clock.now().ticks_ms
             waited_ms = asked_ms - started_ms
             remaining_ms = GET_PARK_MS if timeout_ms is None else max(0, timeout_ms - waited_ms)
             if remaining_ms == 0 and was_answered:
                 return False
             wait_ms = min(remaining_ms, GET_PARK_MS)  # Short: a Get that died with its broker is not answered.
-            if self._request == 0 or not self._is_served(held):
-                self._ask(self._wanted(held), wait_ms)
+            if self.request == 0 or not self._is_served(held):
+                self.ask(self._wanted(held), wait_ms)
             is_prefetch = self._is_prefetch
             if self._await_answer(wait_ms + (REQUEST_TIMEOUT_MS << tries)):
                 tries, was_answered = 0, was_answered or not is_prefetch
                 is_early = clock.now().ticks_ms - asked_ms < wait_ms and not is_prefetch
-                fruitless = fruitless + 1 if is_early and not self._brought_something else 0
+                fruitless = fruitless + 1 if is_early and not self.brought_something else 0
                 self._back_off(fruitless, remaining_ms)
             elif (tries := tries + 1) >= REQUEST_TRIES or (timeout_ms is not None and remaining_ms <= wait_ms):
                 self._session.renew()
@@ -261,13 +271,13 @@ class Gets:
 
     def _is_served(self, held: Sequence[Held]) -> bool:
         """Whether the Get in flight is for these too. One that fetches ahead is answered at once, and is no hindrance."""
-        return self._is_prefetch or all(entry.subscriber in self._asked for entry in held)
+        return self._is_prefetch or all(entry.subscriber in self.asked for entry in held)
 
     def _wanted(self, held: Sequence[Held]) -> list[Subscriber]:
         """What to ask for. On an event loop another call may be waiting already: one Get serves both."""
         wanted = [entry.subscriber for entry in held]
         others = [
-            other for other in self._asked if self._request and other not in wanted and other.slot.topic_id in self._by_topic_id
+            other for other in self.asked if self.request and other not in wanted and other.slot.topic_id in self._by_topic_id
         ]
         return [*wanted, *others][:GET_WANTS_MAX]
 
@@ -276,8 +286,8 @@ class Gets:
         if fruitless:
             self._session.clock.pause(min(BACKOFF_MS << min(fruitless - 1, 10), BACKOFF_MS_MAX, remaining_ms))
 
-    def _raise_what_blocks(self, held: Sequence[Held]) -> None:
-        problem, self._problem = self._problem, None
+    def raise_what_blocks(self, held: Sequence[Held]) -> None:
+        problem, self.problem = self.problem, None
         if problem is not None:
             raise problem
         for entry in held:
@@ -288,17 +298,17 @@ class Gets:
                 entry.place.write(entry.subscriber.slot)
                 raise
 
-    def _ask(self, subscribers: Sequence[Subscriber], wait_ms: int, *, is_prefetch: bool = False) -> None:
+    def ask(self, subscribers: Sequence[Subscriber], wait_ms: int, *, is_prefetch: bool = False) -> None:
         self._is_prefetch = is_prefetch
         wants = tuple(subscriber.want() for subscriber in subscribers)
-        self._asked = tuple(subscribers)
-        self._request = self._session.send(Get(self._session.id, wants, self._bytes_max, wait_ms))
+        self.asked = tuple(subscribers)
+        self.request = self._session.send(Get(self._session.id, wants, self._bytes_max, wait_ms))
 
     def _await_answer(self, timeout_ms: int) -> bool:
         """Receive until the Get in flight is answered; False if its time is over."""
         clock = self._session.clock
         due_ms = clock.now().ticks_ms + timeout_ms
-        while self._request:
+        while self.request:
             remaining_ms = due_ms - clock.now().ticks_ms
             if remaining_ms <= 0:
                 return False
@@ -306,17 +316,17 @@ class Gets:
             self._session.raise_failure()
         return True
 
-    def _prefetch(self, subscriber: Subscriber) -> None:
+    def prefetch(self, subscriber: Subscriber) -> None:
         """Ask for more before the buffer is empty; take what has arrived. Never waits."""
         if subscriber.buffered_bytes >= self._bytes_max:
             return
-        if self._request:
+        if self.request:
             self._session.receive(0)
-        if self._request == 0 and subscriber.end > subscriber.next_offset and subscriber.gap is None:
-            self._ask([subscriber], 0, is_prefetch=True)
+        if self.request == 0 and subscriber.end > subscriber.next_offset and subscriber.gap is None:
+            self.ask([subscriber], 0, is_prefetch=True)
 
     def on_reset(self) -> None:
-        self._request = 0
+        self.request = 0
 
     def _on_failure(self) -> None:
         """This process is out: what was fetched ahead is its successor's to hand out."""
@@ -326,10 +336,10 @@ class Gets:
     # --- what arrives ----------------------------------------------------------------------------------
 
     def _on_blocks(self, request: int, packet: Blocks, body: bytes | memoryview) -> None:
-        if request != self._request:
+        if request != self.request:
             return  # The answer to a Get that was given up; whatever it brings will be asked for again.
-        self._request = 0
-        self._brought_something = False
+        self.request = 0
+        self.brought_something = False
         through = packet.through
         got_any = False
         position = 0
@@ -337,18 +347,19 @@ class Gets:
             while position < len(body):
                 delivered, start, end, position = decode_delivery(body, position)
                 through = max(through, delivered.append_number)
-                got_any = self._buffer(delivered, bytes(body[start:end])) or got_any
+                got_any = self.buffer(delivered, bytes(body[start:end])) or got_any
         except BadRecord:
             return  # Bent on the way: as good as lost, it will be asked for again.
         for part in packet.parts:
             subscriber = self._by_topic_id.get(part.topic_id)
             if subscriber is not None and subscriber.on_part(part.low, part.end, through, _damage(part)):
-                self._brought_something = True
-        self._brought_something = self._brought_something or got_any
-        if got_any and len(self._asked) == 1:
-            self._prefetch(self._asked[0])
+                self.brought_something = True
+        self.brought_something = self.brought_something or got_any
+        self.on_answer(request, packet)
+        if got_any and len(self.asked) == 1:
+            self.prefetch(self.asked[0])
 
-    def _buffer(self, delivered: Delivered, block: bytes) -> bool:
+    def buffer(self, delivered: Delivered, block: bytes) -> bool:
         subscriber = self._by_topic_id.get(delivered.topic_id)
         if subscriber is None:
             return False
@@ -357,14 +368,14 @@ class Gets:
         return subscriber.on_block(source_of(subscriber.topic, delivered), block, delivered.count)
 
     def _on_refused(self, request: int, packet: Refused) -> bool:
-        if request != self._request:
-            return False
-        self._request = 0
-        self._brought_something = packet.code != Code.STOPPING
+        if request != self.request:
+            return self.on_other_refusal(request, packet)
+        self.request = 0
+        self.brought_something = packet.code != Code.STOPPING
         if packet.code == Code.BEYOND_END:
-            self._problem = Diverged("it ends before the place this client has come to", packet.expected)
+            self.problem = Diverged("it ends before the place this client has come to", packet.expected)
         elif packet.code != Code.STOPPING:  # A broker that stops cleanly is no worse than one that dies: ask its successor.
-            self._problem = self._session.to_error(packet)
+            self.problem = self._session.to_error(packet)
         return True
 
     # --- finishing -------------------------------------------------------------------------------------
@@ -372,11 +383,11 @@ class Gets:
     def ack(self, topic: str) -> None:
         """Everything handed out on this topic is finished; the broker is told."""
         held = self.find(topic)
-        self._finish(held)
+        self.finish(held)
         self._tell(held.subscriber)
 
     @staticmethod
-    def _finish(held: Held) -> None:
+    def finish(held: Held) -> None:
         """Whatever was handed out on this topic is finished (R7): by an ack, by the next call even if it brings nothing."""
         slot = held.subscriber.slot
         reserved = slot.reserved
@@ -401,7 +412,7 @@ class Gets:
             self._mark_near(held, held.subscriber.given - 1, held.subscriber.given)
         held.place.write(held.subscriber.slot)
         held.place.sync()
-        self._request = 0
+        self.request = 0
 
     def _mark_near(self, held: Held, *offsets: int) -> None:
         """Move the bookmark to a message at the place that was jumped to, so that a broker set back to before it is noticed."""
@@ -428,7 +439,7 @@ class Gets:
         """The application left without an exception: whatever was handed out is finished."""
         for held in self.held.values():
             if held.subscriber.authority in {LOCAL, UNDECIDED}:
-                self._finish(held)
+                self.finish(held)
 
     def close(self) -> None:
         """Tell the broker how far things are, mark every slot clean, and sync it."""

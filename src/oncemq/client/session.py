@@ -20,7 +20,7 @@ from oncemq.crashpoints import reach
 from oncemq.errors import BrokerUnreachable, Diverged, MalformedPacket, OnceMQError, StateLost
 from oncemq.limits import BACKOFF_MS, BACKOFF_MS_MAX, REQUEST_TIMEOUT_MS, REQUEST_TRIES
 from oncemq.model.refusals import Code, to_error
-from oncemq.ports import Clock, Frames, Link
+from oncemq.ports import Clock, Frames, Link, LiveLink
 from oncemq.wire.codec import REQUEST_MAX, decode, encode
 
 Block = bytes | bytearray | memoryview
@@ -48,6 +48,8 @@ class Session:
         self.pending: Callable[[], tuple[bytes, ...]] = lambda: ()
         self._link = link
         self.takeover = takeover
+        self._live: LiveLink | None = None
+        self.is_closed = False
         self._request = 0
         self._replies: dict[int, tuple[Packet, bytes | memoryview] | None] = {}
         """Requests that somebody waits for, with the answer once it is there."""
@@ -253,5 +255,15 @@ class Session:
         if self._failure is not None:
             raise self._failure
 
+    def open_live(self, address: str) -> LiveLink:
+        """Open the live link beside this session's own, in place of an earlier one."""
+        if self._live is not None:
+            self._live.close()
+        self._live = self._link.open_live(address)
+        return self._live
+
     def close(self) -> None:
+        self.is_closed = True
+        if self._live is not None:
+            self._live.close()
         self._link.close()

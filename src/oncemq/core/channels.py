@@ -16,12 +16,12 @@ from oncemq.core.effects import Publish
 from oncemq.core.topics import Topic
 from oncemq.limits import LIVE_HEARTBEAT_MS
 
-_CHANNEL_BYTES = 8
+CHANNEL_BYTES = 8
 
 
 def channel_of(topic_id: int) -> bytes:
     """The channel of a topic: what a subscription on the live socket names."""
-    return topic_id.to_bytes(_CHANNEL_BYTES, "little")
+    return topic_id.to_bytes(CHANNEL_BYTES, "little")
 
 
 class Channels:
@@ -41,7 +41,7 @@ class Channels:
         topic_id = int.from_bytes(channel, "little")
         if not is_followed:
             self._published.pop(topic_id, None)
-        elif len(channel) == _CHANNEL_BYTES and topic_id in topics:
+        elif len(channel) == CHANNEL_BYTES and topic_id in topics:
             self._published.setdefault(topic_id, topics[topic_id].end)
             self._news[topic_id] = None
 

@@ -20,6 +20,7 @@ from oncemq.errors import Damaged, Gap, InDoubt, StateLost
 from oncemq.limits import RESERVE_AHEAD_MESSAGES
 from oncemq.model.block import BadBlock, messages_of
 from oncemq.model.message import Message, Source
+from oncemq.model.view import Block
 
 
 class Span(NamedTuple):
@@ -236,8 +237,7 @@ class Subscriber:
             try:
                 messages = messages_of(block, source, skip=at - source.first_offset)
             except BadBlock as problem:
-                self.drop_buffer()
-                self.damaged = Span(at, max(source.first_offset + self._count_of(block), at + 1)), str(problem)
+                self._damage(at, source, block, problem)
                 return False
             self._messages = []  # Never messages with another's first offset, whatever interrupts us between the lines.
             self._first = at
@@ -246,8 +246,10 @@ class Subscriber:
         self.buffered_bytes -= len(block)
         return 0 <= at - self._first < len(self._messages)
 
-    def _count_of(self, block: bytes) -> int:
-        return int.from_bytes(block[4:8], "little")
+    def _damage(self, at: int, source: Source, block: bytes, problem: BadBlock) -> None:
+        count = int.from_bytes(block[4:8], "little")
+        self.drop_buffer()
+        self.damaged = Span(at, max(source.first_offset + count, at + 1)), str(problem)
 
     def take(self) -> Message:
         """Return the next message, which finishes the one before. The caller writes the slot, then moves `given`."""
@@ -293,6 +295,31 @@ class Subscriber:
             slot.handed = at
             self.mark(taken[-1].source)
         return taken
+
+    def next_block(self) -> Block | None:
+        """What is left of the next block, unsliced if it is whole; None if nothing is buffered. Nothing is handed out by this."""
+        at = self.given
+        if 0 <= at - self._first < len(self._messages):
+            return Block.of(self._messages[at - self._first :])
+        while self._blocks and self._blocks[0][0].first_offset <= at:
+            source, block, count = self._blocks[0]
+            if source.first_offset + count > at:
+                try:
+                    return Block.cut(block, source, at - source.first_offset)
+                except BadBlock as problem:
+                    self._damage(at, source, block, problem)
+                    return None
+            self._blocks.popleft()
+            self.buffered_bytes -= len(block)
+        self.drop_buffer()
+        return None
+
+    def take_block(self, block: Block) -> None:
+        """Hand out what `next_block` returned: all before is finished. The caller writes the slot, then moves `given`."""
+        slot = self.slot
+        slot.finished = self.given
+        slot.handed = block.end_offset
+        self.mark(block.source)
 
     def needs_reserve(self, count: int = 1) -> bool:
         """Whether handing out `count` messages would pass what is reserved, and synced."""

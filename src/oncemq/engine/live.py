@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from oncemq.core.channels import channel_of
 from oncemq.core.effects import Publish
 from oncemq.core.packets import Live
+from oncemq.crashpoints import reach
 from oncemq.journal.codec import decode_delivery
 from oncemq.journal.journal import Journal
 from oncemq.journal.reading import DamagedRead
@@ -42,6 +43,7 @@ def publish(network: Network, journal: Journal, start_id: bytes, entry: Publish)
         if not found or size_bytes > LIVE_BLOCK_BYTES_MAX:
             break
         network.publish([head, found[0] if len(found) == 1 else b"".join(found)])
+        reach("broker.after_live")
         last = decode_delivery(found[-1], 0)[0]
         at = last.first_offset + last.count
         pushed.packets, pushed.blocks, pushed.size_bytes = (
@@ -51,6 +53,7 @@ def publish(network: Network, journal: Journal, start_id: bytes, entry: Publish)
         )
     if at < entry.end or entry.first == entry.end:
         network.publish([head])
+        reach("broker.after_live")
         pushed.packets += 1
     return pushed
 

@@ -61,9 +61,10 @@ def bug(function: Bug) -> Bug:
 def all_bugs() -> dict[str, Bug]:
     """Every bug there is."""
     # They register themselves here.
-    from oncemq.sim import bugs_broker, bugs_cleaner, bugs_client, bugs_restored, bugs_staging  # noqa: PLC0415
+    from oncemq.sim import bugs_broker, bugs_cleaner, bugs_client, bugs_live, bugs_restored, bugs_staging  # noqa: PLC0415
 
-    invariant(len({bugs_broker, bugs_cleaner, bugs_client, bugs_restored, bugs_staging}) == 5, "five files of bugs")
+    files = {bugs_broker, bugs_cleaner, bugs_client, bugs_live, bugs_restored, bugs_staging}
+    invariant(len(files) == 6, "six files of bugs")
     return BUGS
 
 

@@ -195,7 +195,7 @@ def takes_any_block_that_arrives(patch: Patch) -> None:
     on_blocks = gets.Gets._on_blocks
 
     def any_answer(self: gets.Gets, request: int, packet: Any, body: Any) -> None:
-        self._request = request
+        self.request = request
         on_blocks(self, request, packet, body)
 
     patch.set(gets.Gets, "_on_blocks", any_answer)

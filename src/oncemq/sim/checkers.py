@@ -319,6 +319,13 @@ def told_for_nothing(events: list[Event]) -> Iterator[str]:
             yield f"{event['process']} was told that [{event['first']}, {event['end']}) is damaged, and nothing was"
 
 
+def told_too_early(events: list[Event]) -> Iterator[str]:
+    """S7 for listeners: an end that was told is synced, so a broker that comes back has at least that much."""
+    for event in _of(events, "recovered", "ok"):
+        if int(event["told"] or 0) > int(event["end"] or 0):
+            yield f"topic {event['topic_id']} was told to end at {event['told']}, and came back ending at {event['end']}"
+
+
 JUDGES: dict[str, Callable[[list[Event]], Iterator[str]]] = {
     "lost-write": lost_write,
     "lost-accept": lost_accept,
@@ -337,4 +344,5 @@ JUDGES: dict[str, Callable[[list[Event]], Iterator[str]]] = {
     "relayed": relayed,
     "effects": effects,
     "told-for-nothing": told_for_nothing,
+    "told-too-early": told_too_early,
 }

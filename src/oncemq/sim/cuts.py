@@ -23,6 +23,7 @@ LOWEST = {
     "subscribers": 1,
     "wanderers": 0,
     "stagers": 0,
+    "listeners": 0,
     "topics": 1,
     "batch_max": 2,
     "sync_us_max": 0,

@@ -42,6 +42,8 @@ _PLAN = Plan(
     sync_us_max=300,
     downtime_us_max=100_000,
     sleepers=1,
+    listeners=1,
+    backlog_max=3,
 )
 
 

@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from oncemq.ports import Frames
-from oncemq.sim.feed import SimFeed, SimPublisher
+from oncemq.sim.live_link import SimLiveLink, SimPublisher
 from oncemq.sim.scheduler import Process, Scheduler
 from oncemq.sim.transit import DELIVER, DROP, TO_BROKER, TO_CLIENT, Transit, Verdict
 
@@ -180,8 +180,8 @@ class SimLink:
         while self._queued:
             self._network.carry_to_broker(self, self._queued.popleft())
 
-    def open_feed(self, _: str) -> SimFeed:
-        return SimFeed(self._network.publisher, self, self._scheduler, self._network.carry_in_order)
+    def open_live(self, _: str) -> SimLiveLink:
+        return SimLiveLink(self._network.publisher, self, self._scheduler, self._network.carry_in_order)
 
     @property
     def has_packets(self) -> bool:

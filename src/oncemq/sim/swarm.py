@@ -24,7 +24,9 @@ from oncemq.sim.checkers import check
 from oncemq.sim.cuts import Cut
 from oncemq.sim.disk import SimDisk
 from oncemq.sim.history import Event, History
+from oncemq.sim.listeners import Listening
 from oncemq.sim.network import DELIVER, DROP, TO_BROKER, TO_CLIENT, Transit, Verdict
+from oncemq.sim.plug import Plug
 from oncemq.sim.rollback import Rollback
 from oncemq.sim.rot import Rot
 from oncemq.sim.scheduler import Killed, Process
@@ -91,6 +93,8 @@ class Plan:
     later: tuple[str, ...] = ()
     stagers: int = 0
     sleepers: int = 0
+    listeners: int = 0
+    backlog_max: int = 1_000
 
 
 def draw_plan(random: Random) -> Plan:
@@ -127,6 +131,12 @@ def draw_later(random: Random) -> tuple[str, ...]:
     return tuple(name for name in classes for _ in range(random.randrange(1, 4)))
 
 
+def draw_live(plan: Plan, random: Random) -> None:
+    """Draw who listens, and how much may wait for each before it is lost; again from a stream of its own."""
+    plan.listeners = random.randrange(3)
+    plan.backlog_max = random.choice([1, 3, 1_000])
+
+
 class Swarm:
     """One run of one seed."""
 
@@ -143,6 +153,7 @@ class Swarm:
         self.plan.sleepers = int(is_sparse)
         if self.plan.sleepers:
             self.plan.retain = ""  # Else nothing would ever be dead, and nothing cleaned.
+        draw_live(self.plan, self.scheduler.random("plan/live"))
         self.plan = self._cut.of(self.plan)
         self.random = self.scheduler.random("nemesis")
         self.line = self.scheduler.random("line")
@@ -213,8 +224,12 @@ class Swarm:
             self.actors.append(Stager(*place, topics=topics, batches=place[3].randrange(3, 12), batch_max=self.plan.batch_max))
         for number in range(self.plan.sleepers):
             self.actors.append(Sleeper(*self._place(f"sleeper{number}"), topics=topics[-1:], batch_max=self.plan.batch_max))
+        for number in range(self.plan.listeners):
+            self.actors.append(Listening(*self._place(f"liv{number}"), topics=topics, batch_max=self.plan.batch_max))
         for actor in self.actors:
             self.give_life(actor)
+        publisher, plug = self.world.network.publisher, Plug(lambda: self.world.disk, self.scheduler.random("plug"), self.note)
+        publisher.backlog_max, publisher.on_told = self.plan.backlog_max, plug.on_told
         self.world.network.rule = self._rule
         self.world.sync_us_max = self.plan.sync_us_max
         self.world.on_sync = self._at_sync

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from oncemq.ports import Frames
 
 TO_BROKER, TO_CLIENT = "to broker", "to client"
-TO_FEED, FROM_FEED = "to feed", "from feed"
+TO_LISTENER, FROM_LISTENER = "to listener", "from listener"
 """What is published, and the names of channels that followers send."""
 
 

@@ -2,9 +2,9 @@
 """The live path of a simulated network: publish and subscribe as ZeroMQ does it, with all that it loses.
 
 May not: deliver out of order inside a connection, or twice.
-The idea: every feed has one connection at a time. What is published while it is away, before its subscription has arrived, or
-while its queue is at the high-water mark is lost to it without a word. A broker that dies takes all connections with it; a feed
-connects again by itself, but names its channels only when its application next calls into it, as libzmq does (H31).
+The idea: every listener has one connection at a time. What is published while it is away, before its subscription has arrived,
+or while its queue is at the high-water mark is lost to it without a word. A broker that dies takes all connections with it; a
+listener connects again by itself, but names its channels only when its application next calls into it, as libzmq does (H31).
 Next: adapters/zmq_live.py, whose place this takes; sim/network.py for the rule that decides what becomes of a packet.
 """
 
@@ -14,16 +14,18 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from oncemq.core.packets import Live
 from oncemq.ports import Frames
 from oncemq.sim.scheduler import Process, Scheduler
-from oncemq.sim.transit import FROM_FEED, TO_FEED, Transit, Verdict
+from oncemq.sim.transit import FROM_LISTENER, TO_LISTENER, Transit, Verdict
+from oncemq.wire.codec import decode
 
 Carry = Callable[[Transit, Callable[[], None]], Verdict]
 CHANNEL_BYTES = 8
 
 
 class Beside(Protocol):
-    """The link a feed is opened beside."""
+    """The link a listener is opened beside."""
 
     name: str
 
@@ -43,26 +45,29 @@ class SimPublisher:
 
     def __init__(self) -> None:
         self.backlog_max = 1_000
-        """Packets that may be on their way to one feed or waiting in it; beyond that they are lost."""
+        """Packets that may be on their way to one listener or waiting in it; beyond that they are lost."""
         self.lost = 0
-        self._feeds: dict[int, SimFeed] = {}
+        self.on_told: Callable[[int, int], None] = lambda _topic_id, _end: None
+        """Called with a topic's end when it is told for the first time."""
+        self._told: dict[int, int] = {}
+        self._listeners: dict[int, SimLiveLink] = {}
         self._changes: list[tuple[bytes, bool]] = []
         self._followed: dict[bytes, dict[int, None]] = {}
         self._connections = 0
 
-    def connect(self, feed: SimFeed) -> int:
+    def connect(self, listener: SimLiveLink) -> int:
         self._connections += 1
-        self._feeds[self._connections] = feed
+        self._listeners[self._connections] = listener
         return self._connections
 
     def disconnect(self, connection: int) -> None:
         """The broker notices that a connection is gone, and with it everything it followed."""
-        if self._feeds.pop(connection, None) is not None:
+        if self._listeners.pop(connection, None) is not None:
             for channel in list(self._followed):
                 self.on_leave(connection, channel)
 
     def on_follow(self, connection: int, channel: bytes) -> None:
-        if connection in self._feeds:
+        if connection in self._listeners:
             self._followed.setdefault(channel, {})[connection] = None
             self._changes.append((channel, True))
 
@@ -81,22 +86,29 @@ class SimPublisher:
 
     def publish(self, frames: Sequence[bytes | bytearray | memoryview]) -> None:
         packet: Frames = [bytes(frame) for frame in frames]
+        self._note(packet[0])
         for connection in list(self._followed.get(bytes(packet[0][:CHANNEL_BYTES]), ())):
-            if not self._feeds[connection].send(connection, packet, self.backlog_max):
+            if not self._listeners[connection].send(connection, packet, self.backlog_max):
                 self.lost += 1
+
+    def _note(self, first: bytes | memoryview) -> None:
+        _, live = decode(first[CHANNEL_BYTES:])
+        if isinstance(live, Live) and self._told.get(live.topic_id) != live.end:
+            self._told[live.topic_id] = live.end
+            self.on_told(live.topic_id, live.end)
 
     def go_down(self) -> None:
         """The broker is gone: no connection survives it, and a new one knows of nobody."""
-        feeds = list(self._feeds.values())
-        self._feeds.clear()
+        listeners = list(self._listeners.values())
+        self._listeners.clear()
         self._followed.clear()
         self._changes.clear()
-        for feed in feeds:
-            feed.on_broken()
+        for listener in listeners:
+            listener.on_broken()
 
 
-class SimFeed:
-    """ports.Feed: a client's SUB socket."""
+class SimLiveLink:
+    """ports.LiveLink: a client's SUB socket."""
 
     def __init__(self, publisher: SimPublisher, link: Beside, scheduler: Scheduler, carry: Carry) -> None:
         self._publisher = publisher
@@ -111,7 +123,7 @@ class SimFeed:
         self._connection = 0
         """0: not connected, or connected without having named the channels."""
 
-    # --- ports.Feed ----------------------------------------------------------------------------------
+    # --- ports.LiveLink ----------------------------------------------------------------------------------
 
     def follow(self, channel: bytes) -> None:
         self._channels[channel] = None
@@ -153,7 +165,7 @@ class SimFeed:
 
     def _say(self, channel: bytes, arrive: Callable[[int, bytes], None]) -> None:
         connection = self._connection
-        transit = Transit(FROM_FEED, self._link.name, connection, [channel])
+        transit = Transit(FROM_LISTENER, self._link.name, connection, [channel])
 
         def deliver() -> None:
             arrive(connection, channel)
@@ -166,7 +178,7 @@ class SimFeed:
         if self._on_their_way + len(self._inbox) >= backlog_max:
             return False
         self._on_their_way += 1
-        transit = Transit(TO_FEED, self._link.name, connection, frames)
+        transit = Transit(TO_LISTENER, self._link.name, connection, frames)
         if self._carry(transit, lambda: self._arrive(connection, frames)).copies == 0:
             self._on_their_way -= 1
         return True
