@@ -125,6 +125,26 @@ def memory(
     _say(output_of(context), result)
 
 
+@app.command("fanout")
+def fanout(
+    context: typer.Context,
+    subscribers: Annotated[int, typer.Option("--subscribers", min=1, max=1_000, metavar="N", help="Live subscribers.")] = 100,
+    blocks: Annotated[int, typer.Option("--blocks", min=1, metavar="N", help="Blocks of one round.")] = 2_000,
+    block: Annotated[int, typer.Option("--block", min=1, max=1_000, metavar="N", help="Messages of one block.")] = 100,
+    size: Size = 100,
+    directory: Directory = HERE,
+    _json: Json = False,
+) -> None:
+    """How fast messages reach many live subscribers, and what a block costs the broker for 1, 10 and all of them."""
+    from oncemq.cli.benchmarks.fanout import bench_fanout
+
+    with _watched(context, "fanout", 3 * blocks) as advance:
+        result = bench_fanout(
+            directory, subscribers=subscribers, blocks=blocks, block_messages=block, size_bytes=size, advance=advance
+        )
+    _say(output_of(context), result)
+
+
 @app.command("spark")
 def spark(
     context: typer.Context,
