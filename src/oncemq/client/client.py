@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from types import TracebackType
 from typing import Literal, Self, TypeVar, overload
@@ -22,8 +22,8 @@ from oncemq.client.admin import Admin
 from oncemq.client.arguments import as_bytes, as_topics, milliseconds, start_of, whole
 from oncemq.client.databases import database_of
 from oncemq.client.effects import TABLE, DatabaseTransaction, Effects
-from oncemq.client.gets import Gets, Held
-from oncemq.client.listening import BlockListener, Listener, MessageListener
+from oncemq.client.gets import Gets
+from oncemq.client.listening import BlockListener, Ears, Listener, MessageListener
 from oncemq.client.live import Live
 from oncemq.client.puts import Puts, Waiting
 from oncemq.client.reader import read_range
@@ -321,26 +321,23 @@ class Client:
 
             for message in client.listen("orders"): ...
 
-        Each comes once and in its topic's order, as with get(); the next step finishes the one before. Ends when no message
-        came for `timeout` seconds (None: never), or when nothing is subscribed to any more. Raises what get() raises;
-        the listener can go on after that. put() and everything else may be called inside the loop.
+        Each comes once and in its topic's order, as with get(), and finishes the one before. Ends when none came for `timeout`
+        seconds (None: never) or nothing is subscribed to any more. Raises what get() raises, and can go on after that.
         """
-        return MessageListener(*self._listen(topics, timeout))
+        return MessageListener(self._listen(topics, timeout))
 
     def listen_blocks(self, *topics: str, timeout: float | None = None) -> Listener[Block]:
         """The same for whole blocks, as they were stored: `block.values`, or iterate over a block for its messages.
 
         What is handed out at once is in doubt at once: up to a whole block after a crash.
         """
-        return BlockListener(*self._listen(topics, timeout))
+        return BlockListener(self._listen(topics, timeout))
 
-    def _listen(
-        self, topics: tuple[str, ...], timeout: float | None
-    ) -> tuple[Live, Gets, list[Held], int | None, Callable[[], None]]:
+    def _listen(self, topics: tuple[str, ...], timeout: float | None) -> Ears:
         self._check_open()
         self._session.ensure()
         names = [check_topic(topic) for topic in topics] or self._gets.local_topics()
-        return self._live, self._gets, list(map(self._gets.find, names)), milliseconds(timeout), self._check_open
+        return Ears(self._live, self._gets, [self._gets.find(name) for name in names], milliseconds(timeout), self._check_open)
 
     def receive(self, topic: str, timeout: float | None = None) -> Receive:
         """Give the next message inside a with block: acknowledged when it is left, given again after an exception or a crash.

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from typing import Generic, Self, TypeVar
+from typing import Generic, NamedTuple, Self, TypeVar
 
 from oncemq.client.arguments import milliseconds
 from oncemq.client.gets import Gets, Held
@@ -26,15 +26,27 @@ from oncemq.model.view import Block
 Taken = TypeVar("Taken")
 
 
+class Ears(NamedTuple):
+    """What every listener needs: where to hear and to get, which subscriptions, and for how long."""
+
+    live: Live
+    gets: Gets
+    helds: list[Held]
+    timeout_ms: int | None
+    check_open: Callable[[], None]
+
+
 class Listener(Generic[Taken]):
     """One listener. It ends when its time is over without a message, or when none of its subscriptions is left."""
 
-    def __init__(self, live: Live, gets: Gets, helds: list[Held], timeout_ms: int | None, check_open: Callable[[], None]) -> None:
-        self._live = live
-        self._gets = gets
-        self._timeout_ms = timeout_ms
-        self._check_open = check_open
-        self._followed: dict[str, tuple[Held, Follower]] = {held.subscriber.topic: (held, live.follow(held)) for held in helds}
+    def __init__(self, ears: Ears) -> None:
+        self._live = ears.live
+        self._gets = ears.gets
+        self._timeout_ms = ears.timeout_ms
+        self._check_open = ears.check_open
+        self._followed: dict[str, tuple[Held, Follower]] = {
+            held.subscriber.topic: (held, ears.live.follow(held)) for held in ears.helds
+        }
         self._last: tuple[Held, int] | None = None
         """Where something was handed out last, and how far the application then was."""
         self._is_ended = False
