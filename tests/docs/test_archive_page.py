@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "archive.md").read_text(encoding="utf-8")
+UNCOMPILED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+"""Compiling a query takes longer than these small ones run."""
 BLOCK = re.compile(r"^```(sh|python)\n(.*?)^```", flags=re.MULTILINE | re.DOTALL)
 
 
@@ -29,7 +31,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """Of this file alone: other tests want a session with other settings."""
     from oncemq.pipeline.session import spark_session
 
-    session = spark_session(master="local[2]", settings={"spark.local.dir": str(tmp_path_factory.mktemp("spark"))})
+    place = {"spark.local.dir": str(tmp_path_factory.mktemp("spark"))}
+    session = spark_session(master="local[2]", settings=place | UNCOMPILED)
     yield session
     session.stop()
 
