@@ -1,19 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """`oncemq bench fanout`: how many messages a second reach many live subscribers together, and what one more costs the broker.
 
-May not: count what was not handed out in order by a subscriber of its own; let the publisher run away from the slowest one.
-The idea: one publisher, one broker, two processes that hold the subscribers (ears.py). The publisher stays a few blocks ahead of
-the slowest, so that what is measured is the live path and not the way a slow one catches up. A round is timed until everybody has
-everything. The broker's time is read per thread: its own loop, and ZeroMQ's, which writes to every connection.
+May not: count what was not handed out in order by a subscriber of its own; let the publishers run away from the slowest one.
+The idea: a few publishers, one broker, two processes that hold the subscribers (ears.py). The publishers stay a few blocks ahead
+of the slowest, so that what is measured is the live path and not the way a slow one catches up. A round is timed until everybody
+has everything. The broker's time is read per thread: its own loop, and ZeroMQ's, which writes to every connection.
 Next: gets.py for the same without push.
 """
 
 from __future__ import annotations
 
 import struct
+import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import count as counting
 from pathlib import Path
 
 import oncemq
@@ -21,6 +24,8 @@ from oncemq.cli.benchmarks.ears import PROGRESS, open_progress
 from oncemq.cli.benchmarks.workplace import TOPIC, BrokerProcess, Workplace, read_first_line, values_of, workplace
 
 PROCESSES = 2
+PUBLISHERS = 6
+"""Each waits for every block of its own to be confirmed; together they share syncs, as publishers do."""
 AHEAD_BLOCKS = 48
 """How far the publisher may be ahead of the slowest subscriber: less than fits its queue, so that nothing is lost to it."""
 _PATIENCE_S = 60.0
@@ -79,24 +84,34 @@ def bench_fanout(
 def _measure(place: Workplace, count: int, blocks: int, values: list[bytes]) -> tuple[Cost, int]:
     """Have `count` subscribers take so many blocks; return what it cost, and how many packets the broker had besides puts."""
     (place.directory / PROGRESS).write_bytes(bytes(8 * count))
-    broker, publisher = _assemble(place, count)
+    broker = _assemble(place, count)
+    publishers = [place.connect(broker) for _ in range(PUBLISHERS)]
     progress, layout = open_progress(place.directory), struct.Struct(f"<{count}Q")
-    packets = publisher.admin.stats().values["count_packets"]
+    packets = publishers[0].admin.stats().values["count_packets"]
     before, started = thread_times_ns(broker), time.perf_counter()
-    for number in range(blocks):
-        publisher.put_many(TOPIC, values)
-        if number >= AHEAD_BLOCKS:
+    numbers, turn = counting(), threading.Lock()
+
+    def put(publisher: oncemq.Client) -> None:
+        while True:
+            with turn:
+                number = next(numbers)
+            if number >= blocks:
+                return
             _await(lambda: min(layout.unpack(progress)), (number - AHEAD_BLOCKS) * len(values))
+            publisher.put_many(TOPIC, values)
+
+    with ThreadPoolExecutor(PUBLISHERS) as pool:
+        list(pool.map(put, publishers))
     _await(lambda: min(layout.unpack(progress)), blocks * len(values))
     elapsed, after = time.perf_counter() - started, thread_times_ns(broker)
     loop_ns = after.get(broker.pid, 0) - before.get(broker.pid, 0)
     all_ns = sum(after.values()) - sum(before.values())
-    packets = publisher.admin.stats().values["count_packets"] - packets - blocks
+    packets = publishers[0].admin.stats().values["count_packets"] - packets - blocks
     rate = count * blocks * len(values) / elapsed
     return Cost(count, rate, loop_ns / 1000 / blocks, (all_ns - loop_ns) / 1000 / blocks), packets
 
 
-def _assemble(place: Workplace, count: int) -> tuple[BrokerProcess, oncemq.Client]:
+def _assemble(place: Workplace, count: int) -> BrokerProcess:
     broker = place.start_broker()
     first, processes = 0, []
     for number in range(min(PROCESSES, count)):
@@ -106,7 +121,7 @@ def _assemble(place: Workplace, count: int) -> tuple[BrokerProcess, oncemq.Clien
         first += share
     for process in processes:
         read_first_line(process)
-    return broker, place.connect(broker)
+    return broker
 
 
 def _await(place: Callable[[], int], wanted: int) -> None:
