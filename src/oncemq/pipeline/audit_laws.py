@@ -116,7 +116,7 @@ def places(events: DataFrame) -> Judged:
         .agg(
             F.min(name).alias("least"),
             F.max(name).alias("most"),
-            F.max(F.when(is_ok("log"), name)).alias("logged"),
+            F.max_by(name, F.when(is_ok("log"), seat())).alias("logged"),
             F.min(F.when(confirmed, name)).alias("confirmed"),
             F.max(F.when(confirmed, name)).alias("also_confirmed"),
         )
@@ -217,7 +217,7 @@ def puts(events: DataFrame) -> Judged:
 def told_for_nothing(events: DataFrame) -> Judged:
     """told-for-nothing: nobody is told that somebody took over, or that a directory was set back, unless it was so."""
     taken = events.where(is_ok("taken_over")).select("run", F.col("name").alias("process"), F.lit(True).alias("is_given_up"))
-    spoken = events.where(is_ok("told")).join(F.broadcast(taken.distinct()), ["run", "process"], "left")
+    spoken = events.where(F.col("op") == "told").join(F.broadcast(taken.distinct()), ["run", "process"], "left")
     sentence = text("%s was told %s although nothing was set back", "process", "name")
     law = "told-for-nothing"
     return Judged(spoken, [Charge(law, "told for nothing", F.lit(True), F.col("is_given_up").isNull(), sentence)])
