@@ -38,7 +38,7 @@ class ZmqNetwork:
             raise UsageError(f"cannot listen at {address!r} ({problem}): is another broker running there?") from problem
         self.address = _MAPPED.sub(r"\1", self._socket.getsockopt_string(zmq.LAST_ENDPOINT))
         try:
-            self._publisher = ZmqPublisher(self._context, self.address, live_address)
+            self._publisher = ZmqPublisher(self._context, address, live_address)
         except BaseException:
             self._socket.close()
             self._context.term()
