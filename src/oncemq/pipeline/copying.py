@@ -24,8 +24,8 @@ from oncemq.pipeline.session import spark_session
 TABLE = "table"
 COPYING = "copying"
 """What it says once both queries have been started."""
-ROWS_PER_BATCH = 2_000
-"""Small, so that there are many batches to be killed in."""
+ROWS_PER_BATCH = 20_000
+"""A bound, so that there are many batches to be killed in, but one that the last driver catches up with."""
 
 
 def copy_for_ever(address: str, source: str, sink: str, directory: Path, *, is_endless: bool) -> None:

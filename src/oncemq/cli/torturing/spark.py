@@ -30,7 +30,7 @@ SOURCE, SINK = "spark-in", "spark-out"
 COPYING = "copying\n"
 """What a driver writes to its log once it is at work (pipeline/copying.py)."""
 VICTIMS = ("driver", "worker", "broker")
-_PUT_MESSAGES = 500
+_PUT_MESSAGES = 100
 _CALM_S_MAX = 6.0
 _START_S_MAX = 120.0
 _CATCH_UP_S = 600.0
