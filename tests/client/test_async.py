@@ -267,3 +267,71 @@ def test_what_is_in_doubt_is_told(play: Play) -> None:
         await client.close()
 
     play(script)
+
+
+def test_tasks_that_receive_from_one_topic_take_turns_and_lose_nothing(play: Play) -> None:
+    """A fast task that finishes 1 must not finish the 0 that a slow one still holds, and then fails on."""
+
+    async def script(connect: Any, topic: str) -> None:
+        client = await connect()
+        await client.subscribe(topic)
+        await client.put_many(topic, [b"%d" % number for number in range(4)])
+        done: list[bytes] = []
+
+        async def work(fails: int) -> None:
+            async with client.receive(topic, timeout=5) as message:
+                for _ in range(3):
+                    await Turn()
+                if message.attempt <= fails:
+                    raise ZeroDivisionError
+                done.append(message.value)
+
+        found = await asyncio.gather(*[work(1 if number == 0 else 0) for number in range(4)], return_exceptions=True)
+        assert [type(problem) for problem in found if problem] == [ZeroDivisionError]
+        await client.close()
+        client = await connect()
+        while True:
+            async with client.receive(topic, timeout=0) as message:
+                if message is None:
+                    break
+                done.append(message.value)
+        assert sorted(done) == [b"0", b"1", b"2", b"3"]
+        await client.close()
+
+    play(script)
+
+
+def test_transactions_that_are_cancelled_while_others_put(play: Play) -> None:
+    """Whatever is cancelled, the numbers of the stream are taken once: no put is refused, lost or doubled."""
+
+    async def script(connect: Any, topic: str) -> None:
+        random.seed(16)
+        async with await connect() as client, await connect("reader") as reader:
+            out = topic + "-out"
+            await reader.subscribe(out)
+            await client.subscribe(topic)
+            await client.put_many(topic, [b"%d" % number for number in range(40)])
+
+            async def transact() -> bool:
+                async with client.transaction() as transaction:
+                    message = await transaction.get(topic, timeout=1)
+                    if message is not None:
+                        transaction.put(out, b"t" + message.value)
+                return message is not None
+
+            count, goes_on = 0, True
+            while goes_on:
+                task = asyncio.create_task(transact())
+                others = [asyncio.create_task(client.put(out, b"p%d" % (count + number))) for number in range(3)]
+                count += 3
+                for _ in range(random.randrange(12)):
+                    await Turn()
+                if random.random() < 0.5:
+                    task.cancel()
+                goes_on = await asyncio.gather(task, return_exceptions=True) != [False]
+                assert all(receipt.stored for receipt in await asyncio.gather(*others))
+            values = [message.value for message in await reader.get_many(out, 10_000, timeout=5)]
+            assert sorted(value for value in values if value[:1] == b"t") == sorted(b"t%d" % number for number in range(40))
+            assert sorted(value for value in values if value[:1] == b"p") == sorted(b"p%d" % number for number in range(count))
+
+    play(script)

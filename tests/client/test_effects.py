@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 import oncemq
-from oncemq.client.databases import Database, database_of
+from oncemq.client.databases import Database, SqliteDatabase, database_of
 from tests.client.conftest import Connect
 from tests.client.databases import Base, postgresql, postgresql_base, sqlite_base
 
@@ -378,5 +378,30 @@ def test_a_commit_without_an_answer_is_looked_up_on_another_connection(worker: o
         connection.commit = late
     assert base.effects() == [b"0"], "it had happened"
     work_all(worker, base, base.connect(), topic)
+    assert base.effects() == ALL
+    base.close()
+
+
+@pytest.mark.parametrize("step", ["begin", "release", "commit"])
+def test_an_interrupt_leaves_no_transaction_open(
+    worker: oncemq.Client, tmp_path: Any, topic: str, step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever ends it, the application's connection is free again, and the message comes again."""
+    base = sqlite_base(tmp_path / "a.db")
+    connection = base.connect()
+    work(worker, base, connection, topic)
+    really = getattr(SqliteDatabase, step)
+
+    def interrupted(self: SqliteDatabase) -> None:
+        if step == "begin":
+            really(self)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SqliteDatabase, step, interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            work(worker, base, connection, topic)
+    assert not connection.in_transaction
+    work_all(worker, base, connection, topic)
     assert base.effects() == ALL
     base.close()

@@ -192,3 +192,85 @@ def test_a_transaction_too_large_is_refused_here(filled: oncemq.Client, topic: s
             transaction.put(target, bytes(15 << 20))
     assert received(filled, topic) == (b"0", 2)
     assert stored(filled, target) == []
+
+
+# --- one at a time, and interrupted ---------------------------------------------------------------------
+
+
+def test_a_topic_is_received_by_one_block_at_a_time(connect: Connect, filled: oncemq.Client, topic: str) -> None:
+    """What is acknowledged is everything up to a place: a second block would finish the first one's message."""
+    with pytest.raises(Trouble), filled.receive(topic, timeout=5):
+        with pytest.raises(oncemq.UsageError, match="being received already"), filled.receive(topic, timeout=5):
+            raise AssertionError
+        with pytest.raises(oncemq.UsageError, match="being received already"), filled.transaction() as transaction:
+            transaction.get(topic, timeout=5)
+        raise Trouble
+    filled.close()
+    assert received(connect("worker"), topic) == (b"0", 2)
+
+
+def test_a_receive_and_a_transaction_are_used_once(filled: oncemq.Client, topic: str) -> None:
+    transaction, receive = filled.transaction(), filled.receive(topic, timeout=5)
+    with transaction:
+        pass
+    with receive:
+        pass
+    with pytest.raises(oncemq.UsageError, match="used once"), transaction:
+        raise AssertionError
+    with pytest.raises(oncemq.UsageError, match="used once"):
+        receive.__exit__(None, None, None)
+
+
+@pytest.mark.parametrize("call", ["took", "_outcome"])
+def test_an_interrupt_at_the_end_of_a_commit_leaves_the_stream_usable(
+    filled: oncemq.Client, topic: str, target: str, call: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its numbers are used up whatever happens afterwards: the next call asks for the outcome and goes on behind them."""
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    owner = filled._puts if call == "took" else filled._transactions
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, call, interrupted)
+        with pytest.raises(KeyboardInterrupt), filled.transaction() as transaction:
+            transaction.get(topic, timeout=5)
+            transaction.put(target, b"once")
+    for value in (b"p0", b"p1"):
+        filled.put(target, value)
+    with filled.transaction() as transaction:
+        message = transaction.get(topic, timeout=5)
+        assert message is not None
+        transaction.put(target, message.value)
+    values = stored(filled, target)
+    assert values.count(b"once") == 1
+    assert values[:3] == [b"once", b"p0", b"p1"]
+
+
+@pytest.mark.parametrize("bad", [5, None, ["a", 5]])
+def test_odd_topics_and_counts_are_refused_in_our_words(filled: oncemq.Client, topic: str, bad: object) -> None:
+    with filled.transaction() as transaction:
+        with pytest.raises(oncemq.UsageError):
+            transaction.put(bad, b"x")  # type: ignore[arg-type]
+        for count in (2.5, "a", 0):
+            with pytest.raises(oncemq.UsageError):
+                transaction.get_many(topic, count)  # type: ignore[arg-type]
+
+
+def test_a_refusal_found_out_by_a_put_is_told_to_the_next_transaction(
+    filled: oncemq.Client, topic: str, target: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is no news of the put, which is stored."""
+
+    def away(*_: object) -> None:
+        raise oncemq.Uncertain("no answer")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(filled._transactions, "_ask", away)
+        with pytest.raises(oncemq.Uncertain), filled.transaction() as transaction:
+            transaction.get(topic, timeout=5)
+            transaction.put("nobody-at-all", b"x", strict=True)
+    assert filled.put(target, b"stored").stored
+    with pytest.raises(oncemq.NotCommitted), filled.transaction():
+        raise AssertionError
+    assert received(filled, topic) == (b"0", 2)

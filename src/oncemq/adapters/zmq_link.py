@@ -65,8 +65,8 @@ class ZmqLink:
             return None
 
     def reset(self) -> None:
-        self._socket.close()
-        self._socket = self._open()
+        old, self._socket = self._socket, self._open()  # In one step: whatever interrupts this, there is a socket to use.
+        old.close()
 
     def open_live(self, address: str) -> ZmqLiveLink:
         return ZmqLiveLink(self._context, as_reached(address, self._address), lambda: self._socket)

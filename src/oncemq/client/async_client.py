@@ -12,7 +12,7 @@ Next: client/client.py, which says what each call does.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from datetime import datetime
 from types import TracebackType
 from typing import Any, Self
@@ -36,6 +36,8 @@ class AsyncClient:
         self._client = client
         self._numbers = asyncio.Lock()
         """Held by what takes many put numbers in a row: blocks of put_many, and transactions."""
+        self._turns: dict[str, asyncio.Lock] = {}
+        """One per topic that is received from: a message is acknowledged together with all before it."""
         self._commands = asyncio.Lock()
         """Held by commands: a session has one in flight."""
 
@@ -135,8 +137,9 @@ class AsyncClient:
     # --- receive and transactions ----------------------------------------------------------------------
 
     def receive(self, topic: str, timeout: float | None = None) -> AsyncReceive:
-        """Give the next message inside `async with`; see Client.receive."""
-        return AsyncReceive(self._client.receive(topic, timeout))
+        """Give the next message inside `async with`; see Client.receive. Tasks that receive from one topic take turns."""
+        turn = self._turns.setdefault(topic, asyncio.Lock())
+        return AsyncReceive(lambda: self._client.receive(topic, timeout), turn)
 
     def transaction(self, connection: object | None = None, *, table: str = TABLE, durable: bool = True) -> AsyncTransaction:
         """Consume, process and produce as one, inside `async with`; see Client.transaction. The connection is a blocking one."""
@@ -160,14 +163,28 @@ class AsyncClient:
 class AsyncReceive:
     """What AsyncClient.receive returns."""
 
-    def __init__(self, inner: Receive) -> None:
-        self._inner = inner
+    def __init__(self, begin: Callable[[], Receive], turn: asyncio.Lock) -> None:
+        self._begin = begin
+        self._turn = turn
+        self._inner: Receive | None = None
 
     async def __aenter__(self) -> Message | None:
-        return await run(self._inner.__enter__)
+        await self._turn.acquire()
+        try:
+            inner = self._begin()
+            message = await run(inner.__enter__)
+        except BaseException:
+            self._turn.release()
+            raise
+        self._inner = inner
+        return message
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        await run(self._inner.__exit__, kind, error, trace)
+        try:
+            if self._inner is not None:
+                await run(self._inner.__exit__, kind, error, trace)
+        finally:
+            self._turn.release()
 
 
 class AsyncTransaction:

@@ -16,7 +16,7 @@ import socket
 from types import TracebackType
 from typing import Self
 
-from oncemq.client.arguments import milliseconds
+from oncemq.client.arguments import milliseconds, whole
 from oncemq.client.databases import Database
 from oncemq.client.feeds import NO_BOOKMARK, Bookmark, Feed
 from oncemq.client.gets import Gets
@@ -160,8 +160,8 @@ class Effects:
     @staticmethod
     def _create(table: Table) -> None:
         database = table.database
-        database.begin()
         try:
+            database.begin()
             table.create()
             database.commit()
         except BaseException:
@@ -218,6 +218,7 @@ class DatabaseTransaction:
         try:
             self._begin()
         except BaseException:
+            self._database.rollback()
             self._effects.close()
             raise
         self._is_open = True
@@ -232,8 +233,7 @@ class DatabaseTransaction:
         """Return up to `count` messages as soon as there is one; [] if none came in time."""
         if not self._is_open:
             raise UsageError("this transaction is over: use it inside its with block")
-        if count < 1:
-            raise UsageError("get_many needs a count of at least 1")
+        whole(count, "the count of get_many", 1)
         place = self._wait(check_topic(topic), milliseconds(timeout))
         found: list[Message] = []
         while len(found) < min(count, GET_MANY_MAX) and place.feed.has_message():
@@ -315,6 +315,13 @@ class DatabaseTransaction:
         if kind is not None:
             self._database.rollback()
             return
+        try:
+            self._leave()
+        except BaseException:
+            self._database.rollback()  # Whatever is left of it must not hold the application's connection.
+            raise
+
+    def _leave(self) -> None:
         if not self._database.is_in_transaction():
             raise EndedEarly()
         for place in self._places.values():

@@ -185,10 +185,9 @@ class Puts:
     ) -> Receipts:
         """Put many messages in blocks and wait for all of them."""
         self._check_allowed()
-        self._session.ensure()
+        is_away = not self._is_reached()
         self.cut_all()
         entries: list[Entry] = []
-        is_away = False
         for block in blocks_of(checked_topics(topics), values, keys, strict=strict, wall_us=self._session.clock.wall_us):
             entries.append(self._cut_of_many(block, entries))
             is_away = is_away or not self._try_push()
@@ -203,6 +202,15 @@ class Puts:
         except OutboxFull as problem:
             problem.taken = sum(entry.count for entry in before)
             raise
+
+    def _is_reached(self) -> bool:
+        """Have a session; False if the broker is away. Then everything is kept, as it is when the broker goes away later."""
+        try:
+            self._session.ensure()
+        except BrokerUnreachable:
+            self._away_ms = self._session.clock.now().ticks_ms
+            return False
+        return True
 
     def _try_push(self) -> bool:
         """Push; False if the broker is away. It is then not waited for again before it has said something."""
@@ -297,10 +305,11 @@ class Puts:
                 self._refused = entry
             self._to_retire[entry.stream] = entry.last_number
 
-    def took(self, numbers: int) -> None:
-        """A transaction has used up the next numbers of the stream."""
-        self.publisher.took(numbers)
-        self._to_retire[self.publisher.stream] = self.publisher.next_number - 1
+    def took(self, first_number: int, numbers: int) -> None:
+        """A transaction has used up these numbers of the stream. Saying so again changes nothing."""
+        self.publisher.took(first_number, numbers)
+        stream, last = self.publisher.stream, first_number + numbers - 1
+        self._to_retire[stream] = max(last, self._to_retire.get(stream, 0))
 
     def waiting(self) -> list[Waiting]:
         """Every block that is kept and not confirmed, oldest first."""

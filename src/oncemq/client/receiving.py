@@ -19,7 +19,7 @@ from oncemq.client.gets import Gets
 from oncemq.client.session import Session
 from oncemq.core.packets import Ack, AckDone
 from oncemq.core.topics import BROKER, UNDECIDED
-from oncemq.errors import WrongAuthority, invariant
+from oncemq.errors import UsageError, WrongAuthority, invariant
 from oncemq.model.message import Message
 from oncemq.model.refusals import TEXTS, Code
 
@@ -35,6 +35,7 @@ class Receiving:
         self._session = session
         self._gets = gets
         self._feeds: dict[int, Feed] = {}
+        self._claimed: set[str] = set()
         self._given_before: dict[int, int] = {}
         """Per subscription: offsets below this one were given in an earlier attempt too."""
 
@@ -50,6 +51,21 @@ class Receiving:
             feed = self._feeds[slot.subscription_id] = Feed(self._session, info, BROKER, place=info.cursor, bookmark=NO_BOOKMARK)
             held.subscriber.authority = BROKER
         return feed
+
+    def claim(self, topic: str) -> Feed:
+        """The feed, for one use at a time: what is acknowledged is everything up to a place, so two at once would finish each
+        other's messages."""
+        if topic in self._claimed:
+            raise UsageError(
+                f"topic {topic!r} is being received already: leave that receive() or transaction first; "
+                "to handle several messages at a time get them in one transaction"
+            )
+        feed = self.feed(topic)
+        self._claimed.add(topic)
+        return feed
+
+    def let_go(self, topic: str) -> None:
+        self._claimed.discard(topic)
 
     def give(self, topic: str, feed: Feed, message: Message) -> Message:
         """Count the attempt, durably against kill -9, before the application sees the message."""
@@ -89,17 +105,26 @@ class Receive:
 
     def __enter__(self) -> Message | None:
         self._resolve()  # A transaction whose outcome is not known decides where this begins.
-        feed = self._feed = self._receiving.feed(self._topic)
-        self._before = feed.place, feed.bookmark
-        message = feed.next(self._timeout_ms)
-        return None if message is None else self._receiving.give(self._topic, feed, message)
+        feed = self._receiving.claim(self._topic)
+        try:
+            self._before = feed.place, feed.bookmark
+            message = feed.next(self._timeout_ms)
+            given = None if message is None else self._receiving.give(self._topic, feed, message)
+        except BaseException:
+            feed.set_back(*self._before)
+            self._receiving.let_go(self._topic)
+            raise
+        self._feed = feed
+        return given
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        feed = self._feed
-        invariant(feed is not None, "a receive that was never entered is left")
-        if feed is None or feed.place == self._before[0]:
-            return
-        if kind is not None:
-            feed.set_back(*self._before)
-        else:
-            self._receiving.acknowledge(feed, feed.place)
+        feed, self._feed = self._feed, None
+        if feed is None:
+            raise UsageError("a receive is used once: ask the client for another one")
+        try:
+            if kind is not None:
+                feed.set_back(*self._before)
+            elif feed.place != self._before[0]:
+                self._receiving.acknowledge(feed, feed.place)
+        finally:
+            self._receiving.let_go(self._topic)

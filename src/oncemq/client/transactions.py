@@ -13,7 +13,7 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Self
 
-from oncemq.client.arguments import as_bytes, milliseconds
+from oncemq.client.arguments import as_bytes, as_topics, milliseconds, whole
 from oncemq.client.feeds import Bookmark, Feed
 from oncemq.client.puts import Puts, checked_topics
 from oncemq.client.receiving import Receiving
@@ -49,7 +49,8 @@ class Transactions:
         self._puts = puts
         self._unknown: Commit | None = None
         self.is_open = False
-        puts.resolve = self.resolve
+        self._refusal: NotCommitted | None = None
+        puts.resolve = self.resolve_for_a_put
 
     @property
     def is_unknown(self) -> bool:
@@ -57,9 +58,20 @@ class Transactions:
         return self._unknown is not None
 
     def resolve(self) -> None:
-        """Find out what became of a commit that was not answered; raise Uncertain if that is still not known."""
+        """Find out what became of a commit that was not answered; raise Uncertain if that is still not known, NotCommitted if
+        nothing of it happened and nobody was told yet."""
         if self._unknown is not None:
             self._finish(self._unknown)
+        refusal, self._refusal = self._refusal, None
+        if refusal is not None:
+            raise refusal
+
+    def resolve_for_a_put(self) -> None:
+        """The same, but a refusal waits for the next transaction or receive: it is no news of the put."""
+        try:
+            self.resolve()
+        except NotCommitted as refusal:
+            self._refusal = refusal
 
     def commit(self, reads: list[Touched], blocks: list[OpenBlock]) -> Receipts:
         """Commit; raise NotCommitted if the broker refused all of it, Uncertain if it did not answer."""
@@ -80,10 +92,16 @@ class Transactions:
         reach("client.before_commit")
         done = self._ask(commit)
         reach("client.after_commit")
-        self._unknown = None
+        # In this order: whatever interrupts it, asking again under the same number repeats it and changes nothing.
+        self._puts.took(commit.packet.number, commit.packet.numbers)
         self._puts.publisher.is_held = False
-        self._puts.took(commit.packet.numbers)
-        return self._outcome(commit, done)
+        try:
+            receipts = self._outcome(commit, done)
+        except NotCommitted:
+            self._unknown = None
+            raise
+        self._unknown = None
+        return receipts
 
     def _ask(self, commit: Commit) -> TransactDone:
         for attempt in range(1, REQUEST_TRIES + 1):
@@ -140,13 +158,16 @@ class Transaction:
         self._transactions = transactions
         self._touched: dict[str, Touched] = {}
         self._blocks: dict[tuple[tuple[str, ...], bool], OpenBlock] = {}
-        self._is_open = False
+        self._is_open = self._is_used = False
         self.receipts = Receipts(())
         """What became of the puts, after the commit: one receipt per message and topic."""
 
     def __enter__(self) -> Self:
         if self._transactions.is_open:
             raise UsageError("a client has one transaction at a time: leave the other one first")
+        if self._is_used:
+            raise UsageError("a transaction is used once: ask the client for another one")
+        self._is_used = True
         self._transactions.resolve()
         self._transactions.is_open = self._is_open = True
         return self
@@ -159,8 +180,7 @@ class Transaction:
 
     def get_many(self, topic: str, count: int = 1000, timeout: float | None = None) -> list[Message]:
         """Return up to `count` messages as soon as there is one; [] if none came in time."""
-        if count < 1:
-            raise UsageError("get_many needs a count of at least 1")
+        whole(count, "the count of get_many", 1)
         first = self.get(topic, timeout)
         found = [] if first is None else [first]
         feed = self._touch(topic)
@@ -182,7 +202,7 @@ class Transaction:
     ) -> None:
         """Have a message stored by the commit, in one topic or in several."""
         self._check_open()
-        topics = checked_topics((topic,) if isinstance(topic, str) else tuple(topic))
+        topics = checked_topics(as_topics(topic))
         block = self._blocks.get((topics, strict))
         if block is None:
             if len(self._blocks) >= TRANSACT_PUTS_MAX:
@@ -197,6 +217,13 @@ class Transaction:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._is_open = self._transactions.is_open = False
+        try:
+            self._leave(kind)
+        finally:
+            for topic in self._touched:
+                self._transactions.receiving.let_go(topic)
+
+    def _leave(self, kind: type[BaseException] | None) -> None:
         if kind is not None:
             self._undo()
             return
@@ -216,7 +243,7 @@ class Transaction:
         if topic not in self._touched:
             if len(self._touched) >= TRANSACT_ACKS_MAX:
                 raise UsageError(f"a transaction gets from at most {TRANSACT_ACKS_MAX} topics")
-            feed = self._transactions.receiving.feed(check_topic(topic))
+            feed = self._transactions.receiving.claim(check_topic(topic))
             self._touched[topic] = feed, feed.place, feed.bookmark
         return self._touched[topic][0]
 

@@ -214,10 +214,12 @@ class Publisher:
             self._append(entry)
         self.next_number = entry.last_number + 1
 
-    def took(self, numbers: int) -> None:
-        """A transaction has used up the next numbers, and its outcome is known."""
+    def took(self, first_number: int, numbers: int) -> None:
+        """A transaction has used up these numbers, and its outcome is known. Saying so again changes nothing."""
+        if first_number < self.next_number:
+            return
         invariant(not self._entries, "a transaction was numbered before what waits was settled")
-        self.next_number += numbers
+        self.next_number = first_number + numbers
         self.confirmed[self.stream] = self._floors[self.stream] = self.next_number - 1
 
     def _append(self, entry: Entry) -> None:

@@ -129,12 +129,14 @@ def nonmonotonic_send(events: list[Event]) -> Iterator[str]:
 
 def two_answers(events: list[Event]) -> Iterator[str]:
     """S9: a message has one offset in a topic, whatever retry it was told by."""
-    told: dict[tuple[str, str], int] = {}
-    for event in _of(events, "put", "ok"):
-        if event["stored"] and event["offset"] is not None:
+    told: dict[tuple[str, str], tuple[int, int]] = {}
+    for index, event in enumerate(events):
+        if event["op"] == "set_back" and event["name"] == BROKER:
+            told = {key: entry for key, entry in told.items() if entry[1] < int(event["copied"] or 0)}
+        if event["op"] == "put" and event["kind"] == "ok" and event["stored"] and event["offset"] is not None:
             key, offset = (str(event["topic_id"]), str(event["message"])), int(event["offset"])
-            if told.setdefault(key, offset) != offset:
-                yield f"{event['message']} was told {told[key]} and {offset}"
+            if told.setdefault(key, (offset, index))[0] != offset:
+                yield f"{event['message']} was told {told[key][0]} and {offset}"
 
 
 def real_time_order(events: list[Event]) -> Iterator[str]:
@@ -165,19 +167,23 @@ def real_time_order(events: list[Event]) -> Iterator[str]:
 def deliveries(events: list[Event]) -> Iterator[str]:
     """S11 to S14: a subscription is handed every message from its start on, in order, once; repeats only if in doubt.
 
-    Who begins anew after being told that a directory was set back goes on at the broker's cursor.
+    Who begins anew after being told that the broker was set back goes on at its cursor; to whoever lost only his own directory
+    every repeat must have been in doubt.
     """
     expected: dict[tuple[str, str], int] = {}
     ids: dict[tuple[str, str], str] = {}
     taken_up: dict[str, set[str]] = {}
     """Of whom was told something: the topics taken up again since."""
     anew: set[str] = set()
+    is_broker_older = False
     for event in events:
         if event["kind"] != "ok":
             continue
         name = str(event.get("subscription"))
         key = name, str(event.get("topic_id"))
         match event["op"]:
+            case "set_back":
+                is_broker_older = is_broker_older or event.get("name") == "broker"
             case "told":
                 taken_up[str(event["process"])] = set()
                 anew.discard(str(event["process"]))
@@ -186,7 +192,8 @@ def deliveries(events: list[Event]) -> Iterator[str]:
             case "subscribe":
                 is_other = ids.get(key, event.get("subscription_id")) != event.get("subscription_id")
                 ids[key] = str(event.get("subscription_id"))
-                if key not in expected or (key[1] not in taken_up.get(name, key[1]) and (name in anew or is_other)):
+                is_anew = is_other or (name in anew and is_broker_older)
+                if key not in expected or (key[1] not in taken_up.get(name, key[1]) and is_anew):
                     expected[key] = int(event.get("cursor", event["start"]) or 0)
                     taken_up.setdefault(name, set()).add(key[1])
             case "deliver":
