@@ -33,6 +33,7 @@ LAWS = (
     audit_laws.streams,
     audit_laws.puts,
     audit_laws.told_for_nothing,
+    audit_laws.told_too_early,
     audit_deliveries.deliveries,
     audit_deliveries.told,
 )

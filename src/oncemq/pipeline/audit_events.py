@@ -25,7 +25,7 @@ from pyspark.sql.types import BooleanType, DataType, LongType, StringType, Struc
 from oncemq.errors import UsageError
 
 _TEXTS = ("process", "kind", "op", "message", "topic_id", "subscription", "stream", "name")
-_NUMBERS = ("t", "life", "offset", "start", "first", "end", "bound", "low", "number", "cursor")
+_NUMBERS = ("t", "life", "offset", "start", "first", "end", "bound", "low", "number", "cursor", "told")
 _FLAGS = ("stored", "duplicate", "is_limited")
 _TORN = "torn"
 _LOCAL = re.compile("^file:/+")

@@ -215,12 +215,22 @@ def puts(events: DataFrame) -> Judged:
 
 
 def told_for_nothing(events: DataFrame) -> Judged:
-    """told-for-nothing: nobody is told that somebody took over, or that a directory was set back, unless it was so."""
+    """told-for-nothing: nobody is told of a takeover, a directory set back or damage, unless there was one."""
     taken = events.where(is_ok("taken_over")).select("run", F.col("name").alias("process"), F.lit(True).alias("is_given_up"))
-    spoken = events.where(F.col("op") == "told").join(F.broadcast(taken.distinct()), ["run", "process"], "left")
-    sentence = text("%s was told %s although nothing was set back", "process", "name")
-    law = "told-for-nothing"
-    return Judged(spoken, [Charge(law, "told for nothing", F.lit(True), F.col("is_given_up").isNull(), sentence)])
+    rot = events.where(F.col("op") == "rot").groupBy("run").agg(F.min(seat()).alias("rotten"))
+    spoken = events.where(F.col("op").isin("told", "damaged")).join(F.broadcast(taken.distinct()), ["run", "process"], "left")
+    known = spoken.join(F.broadcast(rot), "run", "left")
+    is_damage = F.col("op") == "damaged"
+    is_wrong = F.when(is_damage, F.col("rotten").isNull() | (seat() < F.col("rotten"))).otherwise(F.col("is_given_up").isNull())
+    sentence = text("%s was told %s, and nothing was set back or damaged", "process", "op")
+    return Judged(known, [Charge("told-for-nothing", "told for nothing", F.lit(True), is_wrong, sentence)])
+
+
+def told_too_early(events: DataFrame) -> Judged:
+    """told-too-early: an end that was told is synced, so a broker that comes back has at least that much."""
+    sentence = text("topic %s was told to end at %d, and came back ending at %d", "topic_id", "told", "end")
+    is_less = F.col("told") > F.coalesce(F.col("end"), F.lit(0))
+    return Judged(events.where(is_ok("recovered")), [Charge("told-too-early", "rolled back", F.lit(True), is_less, sentence)])
 
 
 def _begun(events: DataFrame) -> DataFrame:
