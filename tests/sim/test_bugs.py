@@ -60,6 +60,14 @@ CAUGHT_BY: dict[str, tuple[int, ...]] = {
     "reads_from_segments_that_are_gone": (0, 17),
     "forgets_a_moved_block_in_the_index": (0, 17),
     "unlinks_a_segment_after_its_first_slice": (38, 67, 21),
+    "unlinks_what_is_staged": (1, 5),
+    "tells_the_applied_end_in_heartbeats": (0, 2),
+    "publishes_before_the_sync": (0, 2),
+    "does_not_notice_a_gap_in_what_it_hears": (3, 4),
+    "does_not_notice_a_lost_tail": (3, 5),
+    "takes_a_live_block_behind_a_gap": (4, 5),
+    "does_not_slice_what_overlaps": (0, 2),
+    "acknowledges_what_it_heard": (15, 19),
 }
 """Small worlds in which a bug shows itself. Whoever changes the product's timing changes the worlds: then others are tried."""
 

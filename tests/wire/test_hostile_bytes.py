@@ -129,7 +129,7 @@ def test_oversized_frames_are_refused_before_they_are_parsed() -> None:
         packed(6, A, [[1, 2, 3]], 1000, -1),
         packed(6, A, [[1, 2, 3]], 1000, 0, "x" * 65),
         packed(1, "billing", A, A, [A] * 1001),
-        packed(1, "billing", A, A, [], [A] * 17),
+        packed(1, "billing", A, A, [], [A] * 501),
         packed(1, "billing", A, A, [], [], [A] * 1001),
         packed(1, 5, A),
         packed(7, "t", 0, -1, 5, 10),

@@ -45,6 +45,7 @@ def audit(
 
     The files of one directory are one run. Exit code 1 if a law was broken.
 
+    oncemq pipeline audit history.jsonl --report page
     oncemq torture --kills 100 --keep run && oncemq pipeline audit run
     oncemq sim --seeds 200 --history runs && oncemq pipeline audit runs --report page
     """
