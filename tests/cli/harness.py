@@ -10,6 +10,7 @@ Next: conftest.py for the fixtures.
 from __future__ import annotations
 
 import json
+import logging
 import os
 import select
 import signal
@@ -71,7 +72,9 @@ class Shell:
         """Run one command; `local` ones are about a directory and take no address."""
         self._capture.readouterr()
         reaching = [] if local else ["--address", self.address]
+        handlers = list(logging.getLogger("oncemq").handlers)
         code = run([*map(str, arguments), *reaching])
+        logging.getLogger("oncemq").handlers[:] = handlers  # `serve` logs to a stderr that is gone after this test.
         out, err = self._capture.readouterr()
         return Ended(code, out, err.decode())
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from oncemq.core.records import CODES, NOT_STORED, Origin, Placement, Record, Staged, Stored
+from oncemq.core.records import CODES, NOT_STORED, Moved, Origin, Placement, Record, Staged, Stored
 from oncemq.errors import DirectoryTooNew, JournalDamaged
 from oncemq.journal.codec import BadRecord, check_record, decode, decode_delivery, delivery, encode, encoded_size, seal_parts
 from oncemq.journal.outbox import Outbox, OutboxEntry
@@ -21,7 +21,7 @@ from oncemq.sim.tape import Tape
 from tests.journal.helpers import block_of
 from tests.wire.samples import drawn
 
-PLAIN = sorted((kind for kind in CODES.values() if kind not in {Stored, Staged}), key=lambda kind: kind.__name__)
+PLAIN = sorted((kind for kind in CODES.values() if kind not in {Stored, Staged, Moved}), key=lambda kind: kind.__name__)
 IDS, U64, U32 = st.binary(min_size=16, max_size=16), st.integers(0, 2**63 - 1), st.integers(1, 2**31)
 NAMES = st.text(string.ascii_letters + string.digits + "-_.", min_size=1, max_size=60)
 BLOCKS = st.lists(st.binary(max_size=40), min_size=1, max_size=5).map(lambda values: block_of(*values))
