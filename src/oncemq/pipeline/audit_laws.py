@@ -177,7 +177,7 @@ def numbers(events: DataFrame) -> Judged:
 
 def streams(events: DataFrame) -> Judged:
     """nonmonotonic-send: of one stream and topic, later put numbers have higher offsets."""
-    before = Window.partitionBy("stream", "topic_id", "run").orderBy("offset").rowsBetween(Window.unboundedPreceding, -1)
+    before = Window.partitionBy("stream", "topic_id", "run").orderBy("offset", *SEAT).rowsBetween(Window.unboundedPreceding, -1)
     walked = events.where(is_ok("log")).withColumn("highest", F.max("number").over(before))
     sentence = text("stream %s has number %d behind %d in topic %s", "stream", "number", "highest", "topic_id")
     is_behind = F.col("number") <= F.col("highest")
