@@ -9,7 +9,7 @@ Next: client/receiving.py and client/transactions.py for the broker's places, cl
 
 from __future__ import annotations
 
-from oncemq.client.reader import source_of
+from oncemq.client.reader import damage_of, offer
 from oncemq.client.session import Session
 from oncemq.core.packets import NOBODY, Blocks, Get, SubscriptionInfo, Want
 from oncemq.core.slot import Slot
@@ -36,11 +36,6 @@ class Feed:
         """What the broker may take as finished; told with every request."""
         slot = Slot(info.subscription_id, info.topic_id, place, place, place, bookmark[1], bookmark[0])
         self._subscriber = Subscriber(info, slot)
-
-    @property
-    def begin(self) -> int:
-        """Where the next attempt begins: what is finished, or being finished."""
-        return self.done
 
     @property
     def place(self) -> int:
@@ -114,12 +109,8 @@ class Feed:
             while position < len(body):
                 delivered, start, end, position = decode_delivery(body, position)
                 through = max(through, delivered.append_number)
-                block = bytes(body[start:end])
-                if int.from_bytes(block[12:16], "little") != delivered.block_crc:
-                    block = b""  # Another block in its place: slicing it will tell it as damaged.
-                subscriber.on_block(source_of(subscriber.topic, delivered), block, delivered.count)
+                offer(subscriber, delivered, bytes(body[start:end]))
         except BadRecord:
             return  # Bent on the way: it will be asked for again.
         for part in packet.parts:
-            damaged = Span(part.damaged_first, part.damaged_end) if part.damaged_end else None
-            subscriber.on_part(part.low, part.end, through, damaged)
+            subscriber.on_part(part.low, part.end, through, damage_of(part))

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from oncemq.client.reader import read_range, source_of
+from oncemq.client.reader import damage_of, offer, read_range
 from oncemq.client.session import Session
 from oncemq.client.state import Place
 from oncemq.core.packets import NOBODY, Ack, Blocks, Get, ListTopics, Part, Refused, SubscriptionInfo, Topics, Welcome
@@ -352,7 +352,7 @@ class Gets:
             return  # Bent on the way: as good as lost, it will be asked for again.
         for part in packet.parts:
             subscriber = self._by_topic_id.get(part.topic_id)
-            if subscriber is not None and subscriber.on_part(part.low, part.end, through, _damage(part)):
+            if subscriber is not None and subscriber.on_part(part.low, part.end, through, damage_of(part)):
                 self.brought_something = True
         self.brought_something = self.brought_something or got_any
         self.on_answer(request, packet)
@@ -361,11 +361,7 @@ class Gets:
 
     def buffer(self, delivered: Delivered, block: bytes) -> bool:
         subscriber = self._by_topic_id.get(delivered.topic_id)
-        if subscriber is None:
-            return False
-        if int.from_bytes(block[12:16], "little") != delivered.block_crc:
-            block = b""  # Another block in its place: slicing it will tell it as damaged.
-        return subscriber.on_block(source_of(subscriber.topic, delivered), block, delivered.count)
+        return subscriber is not None and offer(subscriber, delivered, block)
 
     def _on_refused(self, request: int, packet: Refused) -> bool:
         if request != self.request:

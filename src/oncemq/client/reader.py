@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 from oncemq.client.session import Session
 from oncemq.core.packets import Part, Read
+from oncemq.core.subscriber import Span, Subscriber
 from oncemq.errors import Damaged, Gap
 from oncemq.journal.codec import BadRecord, Delivered, decode_delivery
 from oncemq.limits import GET_BYTES
@@ -51,6 +52,18 @@ def source_of(topic: str, delivered: Delivered) -> Source:
         delivered.append_time_us,
         delivered.start_id,
     )
+
+
+def offer(subscriber: Subscriber, delivered: Delivered, block: bytes) -> bool:
+    """Give a subscriber a delivered block; say whether it took it."""
+    if int.from_bytes(block[12:16], "little") != delivered.block_crc:
+        block = b""  # Another block in its place: slicing it will tell it as damaged.
+    return subscriber.on_block(source_of(subscriber.topic, delivered), block, delivered.count)
+
+
+def damage_of(part: Part) -> Span | None:
+    """What of a topic the broker said it cannot read."""
+    return Span(part.damaged_first, part.damaged_end) if part.damaged_end else None
 
 
 def read_range(session: Session, topic: str, offset: int, end: int, *, topic_id: int = 0) -> Iterator[Message]:

@@ -71,12 +71,12 @@ class Receiving:
         """Count the attempt, durably against kill -9, before the application sees the message."""
         held = self._gets.held[topic]
         slot, offset = held.subscriber.slot, message.offset
-        if offset <= feed.begin or slot.finished != feed.begin or slot.mode != RECEIVE:
-            is_again = slot.mode == RECEIVE and slot.finished == feed.begin < slot.handed
+        if offset <= feed.done or slot.finished != feed.done or slot.mode != RECEIVE:
+            is_again = slot.mode == RECEIVE and slot.finished == feed.done < slot.handed
             self._given_before[slot.subscription_id] = slot.handed if is_again else 0
             slot.attempt = min(slot.attempt + 1, ATTEMPTS_MAX) if is_again else 1
-            slot.finished, slot.mode = feed.begin, RECEIVE
-            slot.handed = slot.handed if is_again else feed.begin
+            slot.finished, slot.mode = feed.done, RECEIVE
+            slot.handed = slot.handed if is_again else feed.done
         slot.handed = max(slot.handed, offset + 1)
         slot.reserved = max(slot.reserved, slot.handed)
         slot.freeze()

@@ -23,7 +23,7 @@ from oncemq.core.publisher import OpenBlock
 from oncemq.crashpoints import reach
 from oncemq.errors import BrokerUnreachable, Diverged, MessageTooLarge, NotCommitted, Refused, Uncertain, UsageError, invariant
 from oncemq.limits import BLOCK_BYTES_MAX, REQUEST_TRIES, TRANSACT_ACKS_MAX, TRANSACT_PUTS_MAX
-from oncemq.model.message import Headers, Message, Outcome, Receipt, Receipts
+from oncemq.model.message import Headers, Message, Outcome, Receipts
 from oncemq.model.names import check_topic
 from oncemq.model.refusals import TEXTS, TRANSIENT_FOR_PUTS, Code
 
@@ -209,11 +209,6 @@ class Transaction:
                 raise UsageError(f"a transaction puts to at most {TRANSACT_PUTS_MAX} different topics or sets of them")
             block = self._blocks[topics, strict] = OpenBlock(topics, strict=strict)
         block.add(as_bytes(value), self._transactions.session.clock.wall_us(), key, headers)
-
-    def receipt(self) -> Receipt:
-        """The receipt of the only put, for transactions that put one message."""
-        (receipt,) = self.receipts
-        return receipt
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._is_open = self._transactions.is_open = False
