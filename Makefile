@@ -4,6 +4,8 @@
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
+# Processes that run tests at the same time. Real ones share a worker by file, and so one Spark.
+WORKERS ?= 2
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test lint bench coverage mutation features clean
@@ -26,9 +28,9 @@ demo: $(READY) ## Kill a broker in the middle of its work and count the messages
 
 test: lint ## What CI runs: lint, then unit tests, then real processes
 	@echo "==> tests: rules and machines"
-	@$(BIN)/python -m pytest -q -m "not real"
+	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist=worksteal -m "not real"
 	@echo "==> tests: real processes"
-	@$(BIN)/python -m pytest -q -m real
+	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist=loadfile -m real
 	@echo "==> all green"
 
 lint: $(READY) ## ruff (rules and format) and mypy --strict

@@ -262,6 +262,7 @@ def alarms() -> Iterator[None]:
 
 @pytest.mark.real
 @pytest.mark.usefixtures("alarms")
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # Raised while a frame is freed: gone, as may be.
 def test_a_storm_of_signals_loses_and_repeats_nothing(tmp_path: Path) -> None:
     """The same with real signals, a real broker and a real disk: the handler raises wherever it happens to be called."""
     count, interrupted = 30_000, 0
