@@ -3,42 +3,32 @@
 
 May not: compute anything that Spark has not counted; load anything from elsewhere.
 The idea: plots are drawn for black and white: lines differ by dashes and marks, axes say what and in which unit.
-Next: audit.py for what is told here.
+Next: audit.py for what is told here, drawing.py for tables and axes.
 """
 
 from __future__ import annotations
 
-import base64
-import io
 from collections.abc import Sequence
-from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from oncemq.pipeline.audit import Audit
 from oncemq.pipeline.audit_figures import QUANTILES, Flow, Latency
+from oncemq.pipeline.drawing import axes_of, image_of, page_of, png_of, table_of
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 _DASHES = ("-", "--", "-.", ":")
 _LINES_MAX = 8
 """More lines than this nobody can tell apart: the slowest subscriptions are drawn."""
-_STYLE = """
-body { font: 15px/1.5 system-ui, sans-serif; max-width: 72rem; margin: 2rem auto; padding: 0 1rem; color: #111; }
-table { border-collapse: collapse; margin: 1rem 0; }
-th, td { padding: .2rem .8rem; text-align: left; border-bottom: 1px solid #ccc; }
-td.number { text-align: right; font-variant-numeric: tabular-nums; } tr.guilty { font-weight: bold; }
-img { max-width: 100%; } .verdict { font-size: 1.3rem; } caption { text-align: left; font-weight: bold; }
-"""
 
 
 def write_report(audit: Audit, directory: Path) -> Path:
     """Write report.html and its plots; return where the page is."""
     directory.mkdir(parents=True, exist_ok=True)
     plots = {"latency": latency_plot(audit.latencies), "throughput": flow_plot(audit.flow)}
-    images = {name: _png(figure) for name, figure in plots.items()}
+    images = {name: png_of(figure) for name, figure in plots.items()}
     for name, image in images.items():
         (directory / f"{name}.png").write_bytes(image)
     page = directory / "report.html"
@@ -51,7 +41,7 @@ def write_report(audit: Audit, directory: Path) -> Path:
 
 def latency_plot(latencies: Sequence[Latency]) -> Figure:
     """The share of messages that took longer than a time: the tail is what people look for."""
-    figure, axes = _axes("Time from put to get", "time from put to get (ms)", "share of messages that took at least so long")
+    figure, axes = axes_of("Time from put to get", "time from put to get (ms)", "share of messages that took at least so long")
     slowest = sorted(latencies, key=lambda one: -one.quantile_us(0.99))[:_LINES_MAX]
     for place, one in enumerate(slowest):
         above, times, shares = one.messages, [], []
@@ -72,31 +62,12 @@ def latency_plot(latencies: Sequence[Latency]) -> Figure:
 def flow_plot(flow: Flow) -> Figure:
     """Messages per second over time."""
     title = f"Throughput (mean of each {flow.width_s:g} s)"
-    figure, axes = _axes(title, "time since the run began (s)", "messages per second")
+    figure, axes = axes_of(title, "time since the run began (s)", "messages per second")
     axes.plot(flow.at_s, flow.confirmed, "-", color="black", label="confirmed puts")
     axes.plot(flow.at_s, flow.delivered, ":", color="black", linewidth=2, label="deliveries")
     axes.set_ylim(bottom=0)
     axes.legend(frameon=False)
     return figure
-
-
-def _axes(title: str, across: str, up: str) -> tuple[Figure, Axes]:
-    from matplotlib.figure import Figure  # noqa: PLC0415 - a second of start-up that only a report needs
-
-    figure = Figure(figsize=(9, 4.5), layout="constrained")
-    axes = figure.add_subplot()
-    axes.set_title(title)
-    axes.set_xlabel(across)
-    axes.set_ylabel(up)
-    axes.grid(visible=True, color="0.85")
-    axes.spines[["top", "right"]].set_visible(False)
-    return figure, axes
-
-
-def _png(figure: Figure) -> bytes:
-    target = io.BytesIO()
-    figure.savefig(target, format="png", dpi=130)
-    return target.getvalue()
 
 
 # --- page ---------------------------------------------------------------------------------------------
@@ -115,16 +86,16 @@ def _page(audit: Audit, images: dict[str, bytes]) -> str:
     }
     parts = [
         f"<h1>Audit</h1><p class='verdict'>{held}</p>",
-        _table("What was judged", list(facts), [list(facts.values())]),
+        table_of("What was judged", list(facts), [list(facts.values())]),
         _verdict_table(audit),
-        _table("Time from put to get, in ms", ["subscription", "messages", *QUANTILES, "max"], latency_rows(audit.latencies)),
-        *(_image(name, image) for name, image in images.items()),
+        table_of("Time from put to get, in ms", ["subscription", "messages", *QUANTILES, "max"], latency_rows(audit.latencies)),
+        *(image_of(name, image) for name, image in images.items()),
     ]
     if audit.in_doubt:
-        parts.append(_table("Told to be in doubt", ["subscription", "messages"], [list(pair) for pair in audit.in_doubt.items()]))
-    body = "\n".join(parts)
-    head = f"<!doctype html><html lang='en'><meta charset='utf-8'><title>Audit</title><style>{_STYLE}</style>"
-    return f"{head}<body>{body}</body></html>"
+        parts.append(
+            table_of("Told to be in doubt", ["subscription", "messages"], [list(pair) for pair in audit.in_doubt.items()])
+        )
+    return page_of("Audit", parts)
 
 
 def latency_rows(latencies: Sequence[Latency]) -> list[list[object]]:
@@ -139,23 +110,4 @@ def latency_rows(latencies: Sequence[Latency]) -> list[list[object]]:
 def _verdict_table(audit: Audit) -> str:
     columns = ["verdict", "law", "subscription", "checked", "violations", "witness"]
     rows = [[one.verdict, one.law, one.subscription or "all", one.checked, one.violations, one.witness] for one in audit.verdicts]
-    return _table("Verdicts", columns, rows, [verdict.is_guilty for verdict in audit.verdicts])
-
-
-def _table(caption: str, columns: Sequence[str], rows: Sequence[Sequence[object]], guilty: Sequence[bool] = ()) -> str:
-    head = "".join(f"<th>{escape(name.replace('p99_9', 'p99.9'))}</th>" for name in columns)
-    lines = []
-    for place, row in enumerate(rows):
-        mark = " class='guilty'" if place < len(guilty) and guilty[place] else ""
-        lines.append(f"<tr{mark}>{''.join(map(_cell, row))}</tr>")
-    return f"<table><caption>{escape(caption)}</caption><tr>{head}</tr>{''.join(lines)}</table>"
-
-
-def _cell(value: object) -> str:
-    if isinstance(value, int | float):
-        return f"<td class='number'>{value:,}</td>"
-    return f"<td>{escape(str(value))}</td>"
-
-
-def _image(name: str, image: bytes) -> str:
-    return f"<p><img alt='{name}' src='data:image/png;base64,{base64.b64encode(image).decode()}'></p>"
+    return table_of("Verdicts", columns, rows, [verdict.is_guilty for verdict in audit.verdicts])
