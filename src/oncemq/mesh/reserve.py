@@ -35,10 +35,6 @@ class Reserve:
         self._active, self._asked = linked
         self._settings = settings
 
-    def __contains__(self, address: object) -> bool:
-        """Whether an id is known already: this node itself, a neighbour, asked, or in the passive view."""
-        return address == self._me or address in self._active or address in self.passive or address in self._asked
-
     def learn(self, ids: Iterable[Address], sent: list[Address] | None = None) -> None:
         """Hear of ids. `sent` are those of ours that the other side got for them: they go first when there is no room."""
         me, active, passive, quarantine = self._me, self._active, self.passive, self.quarantine
@@ -55,7 +51,8 @@ class Reserve:
         self.cold.failed(address, now_ms)
         self.quarantine.add(address, now_ms)
         if len(self.passive) < self._settings.passive:
-            spare = self.cold.spare(self, self.quarantine)
+            known = {self._me, *self._active, *self._asked, *self.passive.ids}
+            spare = self.cold.spare(known, self.quarantine)
             if spare is not None:
                 self.passive.add(spare)
 

@@ -58,7 +58,7 @@ class Link:
 class Ask:
     """A request of ours that is on its way."""
 
-    __slots__ = ("asked_ms", "is_slow", "number", "partner", "priority")
+    __slots__ = ("asked_ms", "is_slow", "number", "partner", "priority", "worth")
 
     def __init__(self, number: int, now_ms: int, priority: Priority, partner: Address) -> None:
         self.number = number
@@ -66,11 +66,8 @@ class Ask:
         self.priority = priority
         self.partner = partner
         self.is_slow = False
-
-    @property
-    def worth(self) -> int:
+        self.worth = 2 if priority in (Priority.HIGH, Priority.JOIN) else 1
         """Places it will fill: whoever makes room for us sends us somebody as well."""
-        return 2 if self.priority in (Priority.HIGH, Priority.JOIN) else 1
 
 
 class Relations:

@@ -59,16 +59,6 @@ class PassiveView:
         return sample(self._dice, self.ids, count)
 
 
-class _Cold:
-    """One id of the cold list: how often it was found dead since it last answered, and when it was last tried."""
-
-    __slots__ = ("failures", "tried_ms")
-
-    def __init__(self) -> None:
-        self.failures = 0
-        self.tried_ms = -1
-
-
 class ColdList:
     """The `size_max` ids with the smallest salted hash of all that were ever heard; contacts stay for ever."""
 
@@ -77,12 +67,13 @@ class ColdList:
         self._dice = dice
         self._salt = int(dice.random() * 2**32)
         self._ranks: list[tuple[int, Address]] = []
-        self._entries: dict[Address, _Cold] = {}
+        self._contacts = dict.fromkeys(contacts)
+        self._entries = dict(self._contacts)
+        self._failures: dict[Address, int] = {}
+        """How often an entry was found dead since it last answered; those that never were are not in here."""
+        self._tried_ms: dict[Address, int] = {}
         self._hopeless = 0
         """Entries that failed so often that a new id may take their place; an upper bound."""
-        self._contacts = dict.fromkeys(contacts)
-        for contact in self._contacts:
-            self._entries[contact] = _Cold()
 
     def __contains__(self, address: object) -> bool:
         return address in self._entries
@@ -102,16 +93,21 @@ class ColdList:
             if rank >= self._ranks[-1][0] and not self._drop_hopeless():
                 return
             if len(self._ranks) >= self._size_max:
-                del self._entries[self._ranks.pop()[1]]
+                self._drop(self._ranks.pop()[1])
         insort(self._ranks, (rank, address))
-        self._entries[address] = _Cold()
+        self._entries[address] = None
+
+    def _drop(self, address: Address) -> None:
+        del self._entries[address]
+        self._failures.pop(address, None)
+        self._tried_ms.pop(address, None)
 
     def _drop_hopeless(self) -> bool:
         """Let an id go that has failed too often; looked for in one random place, so that hearing ids stays cheap."""
         if not self._hopeless:
             return False
         _, address = pick(self._dice, self._ranks)
-        if self._entries[address].failures < MESH_COLD_FAILURES_MAX:
+        if self._failures.get(address, 0) < MESH_COLD_FAILURES_MAX:
             return False
         self._hopeless -= 1
         self.forget(address)
@@ -119,28 +115,26 @@ class ColdList:
 
     def forget(self, address: Address) -> None:
         """It left in good order."""
-        if address in self._contacts or self._entries.pop(address, None) is None:
+        if address in self._contacts or address not in self._entries:
             return
+        self._drop(address)
         rank = crc32c(address.encode()) ^ self._salt
         del self._ranks[bisect_left(self._ranks, (rank, address))]
 
     def failed(self, address: Address, now_ms: int) -> None:
-        entry = self._entries.get(address)
-        if entry is not None:
-            entry.failures += 1
-            entry.tried_ms = now_ms
-            self._hopeless += entry.failures == MESH_COLD_FAILURES_MAX
+        if address in self._entries:
+            self._failures[address] = failures = self._failures.get(address, 0) + 1
+            self._tried_ms[address] = now_ms
+            self._hopeless += failures == MESH_COLD_FAILURES_MAX
 
     def answered(self, address: Address) -> None:
         """It is there."""
-        entry = self._entries.get(address)
-        if entry is not None:
-            entry.failures = 0
+        self._failures.pop(address, None)
 
     def spare(self, known: Container[Address], shunned: Container[Address]) -> Address | None:
         """A random id that is not known yet and did not fail, to refill the passive view with."""
-        entries = self._entries
-        fit = [each for each, entry in entries.items() if not entry.failures and each not in known and each not in shunned]
+        failures = self._failures
+        fit = [each for each in self._entries if each not in failures and each not in known and each not in shunned]
         return pick(self._dice, fit) if fit else None
 
     def next_probe(self, now_ms: int, known: Container[Address]) -> Address | None:
@@ -148,8 +142,8 @@ class ColdList:
         fit = [each for each in self._entries if each not in known]
         if not fit:
             return None
-        address = min(sample(self._dice, fit, 4), key=lambda each: self._entries[each].tried_ms)
-        self._entries[address].tried_ms = now_ms
+        address = min(sample(self._dice, fit, 4), key=lambda each: self._tried_ms.get(each, -1))
+        self._tried_ms[address] = now_ms
         return address
 
 
