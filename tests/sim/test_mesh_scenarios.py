@@ -109,6 +109,7 @@ def test_anti_entropy_in_step_costs_less_than_100_bytes_whatever_is_stored() -> 
         "repeats_are_stored_again",
         "topic_filter_ignored",
         "a_restarted_neighbour_comes_up_twice",
+        "silent_neighbours_stay",
     ],
 )
 def test_a_planted_bug_is_caught(name: str) -> None:

@@ -234,9 +234,9 @@ class MeshSwarm:
     # --- the end ------------------------------------------------------------------------------------------
 
     def _heal_and_drain(self) -> int:
-        """Everything heals, everybody who can returns; then it must become quiet."""
+        """Everything heals, everybody who can returns; then it must become quiet. The dead who were silent stay silent."""
         world = self.world
-        world.faults = Faults()
+        world.faults = Faults(reset=0.0 if "silent_death" in self.classes else 1.0)
         for name, node in world.nodes.items():
             node.sync_ms_max = 5
             if node.machine is None and name not in self._starting:
