@@ -10,7 +10,7 @@ Next: views.py for the three of them, hyparview.py for who uses them.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
+from collections.abc import Collection, Iterable
 
 from oncemq.mesh.packets import Address
 from oncemq.mesh.settings import MeshSettings
@@ -25,7 +25,7 @@ class Reserve:
         settings: MeshSettings,
         dice: Dice,
         contacts: Iterable[Address],
-        linked: tuple[Container[Address], Container[Address]],
+        linked: tuple[Collection[Address], Collection[Address]],
     ) -> None:
         """`linked` are the neighbours and those who were asked."""
         self.passive = PassiveView(settings.passive, dice)
