@@ -20,6 +20,7 @@ POINTS: tuple[str, ...] = (
     "broker.between_answers",
     "broker.after_answers",
     "broker.after_live",
+    "mesh.between_packets",
     "journal.before_segment_rename",
     "journal.after_segment_rename",
     "journal.before_snapshot_rename",

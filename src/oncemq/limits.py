@@ -169,4 +169,17 @@ MESH_REQUEST_TIMEOUT_MS: Final = 2_000  # What was requested and did not come is
 MESH_REQUEST_MESSAGES: Final = 500  # Messages of one request. guess: half a second of a slow link at 1 KiB.
 MESH_RANGES_MAX: Final = 256  # Ranges of one request. guess: fits a header.
 MESH_VECTOR_ENTRIES: Final = 1_000  # Origins of one packet. rule: 44 bytes each, below HEADER_BYTES_MAX.
-MESH_RETENTION_MS: Final = 24 * 3600 * 1000  # How long a hole may be filled before it is declared lost. guess: a day.
+MESH_RETENTION_MS: Final = 24 * 3600 * 1000  # How long messages are kept for others; then a hole is lost. guess: a day.
+MESH_RETENTION_BYTES: Final = 10 * 1024 * MIB  # ... and how many bytes of them. guess: a day at 100 KB/s.
+
+# --- mesh: links ---------------------------------------------------------------------------------
+MESH_PORT: Final = 7000  # Where nodes listen for each other. guess: none of the well-known ones.
+MESH_LINK_PACKETS: Final = 2_000  # Packets that wait for one neighbour; beyond it is too slow, and expelled. guess.
+MESH_LINK_BYTES: Final = 64 * MIB  # ... and bytes of them. guess: two of the largest blocks.
+MESH_LINK_BACKLOG_PACKETS: Final = 100  # ... and packets in ZeroMQ's own queue, which counts no bytes. guess.
+MESH_LINK_IDLE_MS: Final = 15_000  # A link nobody spoke through for so long is closed. guess: three shuffles.
+MESH_SERVE_BYTES: Final = 1 * MIB  # What one drain reads for one neighbour that catches up. guess: as GET_BYTES.
+MESH_SERVE_MESSAGES: Final = 500  # ... and messages. rule: a quarter of a link's places.
+MESH_SERVES_MAX: Final = 1_000  # Ranges that wait to be served; what is asked beyond is asked again. guess.
+MESH_MEMORY_MS: Final = 10_000  # Who was known is written down this often, if it changed. guess.
+MESH_LEAVE_MS: Final = 10_000  # How long a clean stop waits until a neighbour has everything. guess: three digest graces.

@@ -135,6 +135,27 @@ class Network(Protocol):
     def close(self) -> None: ...
 
 
+class Links(Protocol):
+    """What a node of a mesh speaks through: packets to and from other nodes by their addresses, none of them reliable."""
+
+    address: str
+    """How other nodes reach this one."""
+
+    def receive(self) -> Frames | None:
+        """Return one packet, or None when nothing is waiting. Never waits: the broker's Network waits for both."""
+
+    def send(self, address: str, frames: Sequence[bytes | bytearray | memoryview]) -> bool:
+        """Queue a packet; False if the queue to that node is full, and the packet dropped."""
+
+    def room_bytes(self, address: str) -> int:
+        """How many bytes the queue to that node can still take; 0 once half of its places are taken."""
+
+    def broken(self) -> list[str]:
+        """Return whom a connection could not be made to, or broke, since the last call."""
+
+    def close(self) -> None: ...
+
+
 class LiveLink(Protocol):
     """What a client hears live: packets on the channels it follows. Any of them may be lost, none comes out of order."""
 

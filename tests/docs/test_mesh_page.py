@@ -39,5 +39,5 @@ def test_every_option_is_on_the_page_with_its_default(field: msgspec.structs.Fie
     defaults = [each.strip() for each in re.split(r", (?=\d)", rows[0].split("|")[2].strip())]
     assert len(names) == len(defaults)
     said = defaults[names.index(field.name)]
-    words = {"64 MiB": str(64 * 1024 * 1024), "1 day": str(24 * 3600 * 1000)}
+    words = {"64 MiB": str(64 * 1024 * 1024), "1 day": str(24 * 3600 * 1000), "10 GiB": str(10 * 1024**3)}
     assert words.get(said, said.replace(",", "")) == str(field.default)

@@ -46,7 +46,8 @@ def stored_records(draw: st.DrawFn) -> Stored:
     block, places = draw(BLOCKS), tuple(draw(PLACEMENTS))
     origin = draw(st.none() | st.builds(Origin, node=IDS, start_id=IDS, number=U64))
     numbers = (draw(U64), draw(U64), draw(IDS), draw(IDS), draw(U64), draw(U32))
-    return Stored(*numbers, checksum(block), len(block), places, draw(NAMES), origin, block)
+    names = tuple(draw(st.lists(NAMES, max_size=3)))
+    return Stored(*numbers, checksum(block), len(block), places, draw(NAMES), origin, block, names, draw(st.booleans()))
 
 
 def bytes_of(record: Record) -> bytes:

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oncemq.core import records
-from oncemq.core.records import CODES, NOT_STORED, Origin, Placement, Record, Stored
+from oncemq.core.records import CODES, ELSEWHERE, NOT_STORED, Origin, Placement, Record, Stored
 from oncemq.journal import codec
 from oncemq.journal.codec import (
     BadRecord,
@@ -78,6 +78,14 @@ SAMPLES: dict[str, Record] = {
         (records.CommittedTopic(3, 120, 44, 4_096),),
     ),
     "StagedReleased": records.StagedReleased("query-1", (A, B), True),
+    "Stored, of a mesh": msgspec.structs.replace(
+        _stored(Placement(3, 120), Placement(0, ELSEWHERE), origin=Origin(C, A, 55)), topics=("orders", "invoices"), has_more=True
+    ),
+    "Stored for others only": msgspec.structs.replace(
+        _stored(Placement(0, ELSEWHERE), origin=Origin(C, A, 56)), topics=("orders",)
+    ),
+    "BaselineTaken": records.BaselineTaken((Origin(C, A, 55), Origin(B, A, 1))),
+    "Lost": records.Lost(10, 1_700_000_000_000_000, A, Origin(C, B, 7), 12, (Placement(3, 122), Placement(9, 9))),
 }
 
 

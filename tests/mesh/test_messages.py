@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from oncemq.errors import InvariantViolated
 from oncemq.mesh import packets as p
-from oncemq.mesh.arrivals import EarlyMessages
+from oncemq.mesh.arrivals import EarlyMessages, weight_of
 from oncemq.mesh.broadcast import Flood
 from oncemq.mesh.effects import HandOver, MeshEffects, Send, Serve, TellGap
 from oncemq.mesh.node import Life, MeshNode
@@ -129,7 +129,7 @@ def test_what_is_held_is_bounded() -> None:
 
 
 def test_early_messages_are_bounded_by_count_and_bytes() -> None:
-    early = EarlyMessages(2, 2 * len(BLOCK))
+    early = EarlyMessages(2, 2 * (len(BLOCK) + weight_of(spread(2))))
     assert early.add(spread(2), BLOCK, "a")
     assert early.add(spread(3), BLOCK, "a")
     assert not early.add(spread(4), BLOCK, "a")

@@ -37,6 +37,7 @@ SAMPLES: dict[str, p.MeshPacket] = {
     "Probe": p.Probe((A,)),
     "ProbeReply": p.ProbeReply(2**52, (B,)),
     "Spread": p.Spread(ORIGIN, 78, ("orders", "invoices"), "billing", 1_000),
+    "Spread, tied to the next": p.Spread(ORIGIN, 78, ("orders",), "billing", 1, True, True),
     "Vector": p.Vector((HAD,), None, ORIGIN),
     "Vector, an answer": p.Vector((HAD,), is_answer=True),
     "Request": p.Request((p.Range(ORIGIN, 78, 90),)),

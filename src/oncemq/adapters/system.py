@@ -8,6 +8,7 @@ Next: ports.py for what they promise.
 from __future__ import annotations
 
 import os
+import random
 import time
 
 from oncemq.ports import Instant
@@ -22,6 +23,10 @@ class SystemClock:
 
     def pause(self, duration_ms: int) -> None:
         time.sleep(duration_ms / 1000)
+
+
+class SystemDice(random.Random):
+    """Seeded by the operating system."""
 
 
 class SystemEntropy:

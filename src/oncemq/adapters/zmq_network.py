@@ -10,7 +10,7 @@ Next: adapters/zmq_link.py for the other end, engine/loop.py for whoever drains 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import zmq
 
@@ -27,7 +27,7 @@ _MAPPED = re.compile(r"\[::ffff:(\d+(?:\.\d+){3})\]")
 
 class ZmqNetwork:
     def __init__(self, address: str, live_address: str = "") -> None:
-        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        self.context = self._context = zmq.Context[zmq.Socket[bytes]]()
         self._socket = self._context.socket(zmq.ROUTER)
         self._set_options()
         try:
@@ -36,18 +36,26 @@ class ZmqNetwork:
             self._socket.close()
             self._context.term()
             raise UsageError(f"cannot listen at {address!r} ({problem}): is another broker running there?") from problem
-        self.address = _MAPPED.sub(r"\1", self._socket.getsockopt_string(zmq.LAST_ENDPOINT))
+        self.address = self.plain(self._socket.getsockopt_string(zmq.LAST_ENDPOINT))
         try:
             self._publisher = ZmqPublisher(self._context, address, live_address)
         except BaseException:
             self._socket.close()
             self._context.term()
             raise
-        self.live_address = _MAPPED.sub(r"\1", self._publisher.address)
+        self.live_address = self.plain(self._publisher.address)
         self.publish = self._publisher.publish
         self._sockets = [(self._socket, READABLE), (self._publisher.socket, READABLE)]
+        self.also: Callable[[], list[tuple[zmq.Socket[bytes], int]]] = list
+        """Sockets of others to wait for besides: a node's links."""
         self._has_followings = False
         self.dropped = 0
+        self.close_also: Callable[[], None] = lambda: None
+
+    @staticmethod
+    def plain(endpoint: str) -> str:
+        """An endpoint as those can use it who speak only IPv4."""
+        return _MAPPED.sub(r"\1", endpoint)
 
     def _set_options(self) -> None:
         socket = self._socket
@@ -62,7 +70,7 @@ class ZmqNetwork:
         socket.setsockopt(zmq.IPV6, 1)
 
     def wait(self, timeout_ms: int) -> bool:
-        ready = zmq.zmq_poll(self._sockets, timeout_ms)
+        ready = zmq.zmq_poll([*self._sockets, *self.also()], timeout_ms)
         self._has_followings = any(socket is self._publisher.socket for socket, _ in ready)
         return bool(ready)
 
@@ -96,6 +104,7 @@ class ZmqNetwork:
         return True
 
     def close(self) -> None:
+        self.close_also()
         self._publisher.close()
         self._socket.close()
         self._context.term()

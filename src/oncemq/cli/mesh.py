@@ -14,10 +14,12 @@ from typing import Annotated
 
 import typer
 
+from oncemq.cli.mesh_local import local, trial
+from oncemq.cli.mesh_status import status
 from oncemq.cli.options import Json
 from oncemq.cli.output import output_of
 
-app = typer.Typer(no_args_is_help=True, help="Many nodes: simulate a mesh.")
+app = typer.Typer(no_args_is_help=True, help="Many nodes: look at a mesh, run one here, simulate one.")
 
 
 class Scenario(enum.StrEnum):
@@ -36,6 +38,11 @@ Which = Annotated[Scenario, typer.Option("--scenario", help="What happens to the
 Seeds = Annotated[int | None, typer.Option("--seeds", min=1, metavar="N", help="How many seeds to run.")]
 First = Annotated[int, typer.Option("--first", min=0, metavar="SEED", help="The first seed.")]
 Bugs = Annotated[bool, typer.Option("--bugs", help="Plant each known bug in the mesh, and run small meshes until it is caught.")]
+
+
+app.command("status")(status)
+app.command("local")(local)
+app.command("trial")(trial)
 
 
 @app.callback()

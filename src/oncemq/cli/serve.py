@@ -8,8 +8,10 @@ Next: engine/loop.py, which is what runs here; client/broker.py for the same in 
 
 from __future__ import annotations
 
+import logging
 import os
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -17,11 +19,27 @@ import typer
 from oncemq.cli.logs import LogFormat, LogLevel, set_up
 from oncemq.cli.options import DEFAULT_ADDRESS, DataDirectory, Json
 from oncemq.cli.output import output_of
+from oncemq.cli.serve_options import (
+    AcceptLoss,
+    Advertise,
+    Join,
+    Limit,
+    Listen,
+    LiveAddress,
+    Mesh,
+    MeshConfig,
+    MeshSetting,
+    Retain,
+    SegmentSize,
+)
 from oncemq.cli.signals import StopAsked
 from oncemq.errors import UsageError
 
 if TYPE_CHECKING:
+    from oncemq.client.broker import MeshPlace
     from oncemq.engine.loop import BrokerLoop
+
+log = logging.getLogger("oncemq.mesh")
 
 _SIGNAL_DELAY_MS = 100
 """How long a signal may go unnoticed while nothing else happens."""
@@ -32,34 +50,17 @@ _LOOPBACK = re.compile(r"(ipc|inproc)://.*|tcp://(127(\.\d+){3}|localhost|\[::1\
 def serve(
     context: typer.Context,
     directory: DataDirectory,
-    address: Annotated[
-        str,
-        typer.Option(
-            "--address", "-a", envvar="ONCEMQ_ADDRESS", metavar="ADDRESS", help="Where to listen. Port * is a free one."
-        ),
-    ] = DEFAULT_ADDRESS,
-    live_address: Annotated[
-        str,
-        typer.Option(
-            envvar="ONCEMQ_LIVE_ADDRESS",
-            metavar="ADDRESS",
-            help="Where to publish to live subscribers, who are told. [default: the next port]",
-        ),
-    ] = "",
-    retain: Annotated[
-        str,
-        typer.Option(
-            metavar="TIME|SIZE", help="Keep messages of new topics this long even if all have them: 7d, 10GiB, forever."
-        ),
-    ] = "",
-    limit: Annotated[
-        str,
-        typer.Option(metavar="TIME|SIZE", help="Drop messages of new topics beyond this, even if somebody misses them."),
-    ] = "",
-    segment_size: Annotated[str, typer.Option(metavar="SIZE", help="Size of one file of the journal.")] = "128MiB",
-    accept_loss: Annotated[
-        bool, typer.Option("--accept-loss", help="Start although stored messages are missing; whoever wants them is told.")
-    ] = False,
+    address: Listen = DEFAULT_ADDRESS,
+    live_address: LiveAddress = "",
+    retain: Retain = "",
+    limit: Limit = "",
+    segment_size: SegmentSize = "128MiB",
+    accept_loss: AcceptLoss = False,
+    mesh: Mesh = "",
+    join: Join = None,
+    advertise: Advertise = "",
+    mesh_config: MeshConfig = None,
+    setting: MeshSetting = None,
     log_level: Annotated[LogLevel, typer.Option(help="What to log, on stderr.")] = LogLevel.INFO,
     log_format: Annotated[LogFormat, typer.Option(help="How a line of the log looks.")] = LogFormat.TEXT,
     _json: Json = False,
@@ -72,12 +73,15 @@ def serve(
     oncemq serve data
     oncemq serve /var/lib/oncemq --retain 7d --log-format json
     oncemq serve data --address 'tcp://127.0.0.1:*' --json
+    oncemq serve a --address tcp://127.0.0.1:5556 --mesh tcp://127.0.0.1:7000
+    oncemq serve b --address tcp://127.0.0.1:5566 --mesh tcp://127.0.0.1:7001 --join tcp://127.0.0.1:7000
     """
     from oncemq.client.broker import open_broker
 
     output = output_of(context)
     set_up(log_level, log_format)
-    for each in filter(None, (address, live_address)):
+    place = _place(mesh, join or [], advertise, mesh_config, setting or [])
+    for each in filter(None, (address, live_address, mesh)):
         if _LOOPBACK.fullmatch(each) is None:
             output.warn(f"{each} can be reached from other machines, and there is no authentication yet")
     segment = segment_bytes(segment_size)
@@ -90,11 +94,16 @@ def serve(
             segment_bytes=segment,
             live_address=live_address,
             accept_loss=accept_loss,
+            mesh=place,
         )
         try:
             where = {"address": network.address, "pid": os.getpid(), "directory": str(directory.resolve())}
             where["live_address"] = network.live_address
-            output.result(where, f"listening at {network.address} (pid {os.getpid()}, data in {directory})")
+            node = ""
+            if loop.mesh is not None:
+                where["mesh"] = loop.mesh.node.membership.me
+                node = f", node {where['mesh']}"
+            output.result(where, f"listening at {network.address} (pid {os.getpid()}, data in {directory}{node})")
             _run(loop, stop)
         finally:
             network.close()
@@ -103,7 +112,21 @@ def serve(
 def _run(loop: BrokerLoop, stop: StopAsked) -> None:
     while not stop.is_set and loop.step(wait_ms_max=_SIGNAL_DELAY_MS):
         pass
+    if not loop.depart():
+        log.warning("no neighbour has everything of this node yet: start it again some time, and it tells them")
     loop.stop()
+
+
+def _place(mesh: str, join: list[str], advertise: str, config: Path | None, pairs: list[str]) -> MeshPlace | None:
+    """What makes this broker a node, if anything does."""
+    from oncemq.cli.mesh_settings import read_settings
+    from oncemq.client.broker import MeshPlace
+
+    if not mesh:
+        if join or advertise or config or pairs:
+            raise UsageError("--join, --advertise, --mesh-config and --set are for nodes: say --mesh ADDRESS too")
+        return None
+    return MeshPlace(mesh, tuple(join), advertise, read_settings(config, pairs))
 
 
 def segment_bytes(text: str) -> int:

@@ -63,6 +63,10 @@ class Admin:
     def stats(self) -> p.StatsDone:
         return self._look(p.Stats(), p.StatsDone)
 
+    def mesh_status(self) -> p.MeshStatusDone:
+        """How the mesh looks from this node; refused by a broker that is no node."""
+        return self._look(p.MeshStatus(), p.MeshStatusDone)
+
     def shutdown(self) -> None:
         """Stop the broker as it runs now; a restarted one is not meant."""
         self._look(p.Shutdown(self.stats().start_id), p.ShutdownDone)

@@ -23,6 +23,7 @@ from oncemq.core.commands import Commands
 from oncemq.core.departures import forget_records
 from oncemq.core.effects import NOTHING, Deliver, Effects, Report, Send, Sender, Speech, Stop, answer, refusal, refuse
 from oncemq.core.gets import No, Parked, check_ack, check_want, decide_get, decide_read, deliver
+from oncemq.core.origins import MeshRetention, new_lows
 from oncemq.core.packets import Packet
 from oncemq.core.parking import Parking
 from oncemq.core.puts import Offer, decide_put
@@ -54,6 +55,10 @@ class BrokerMachine:
         """How many bytes of blocks the journal can take in this drain; set by the engine before it decides."""
         self.live_address = ""
         """Where the engine publishes; told to whoever asks."""
+        self.retention: MeshRetention | None = None
+        """Set if this broker is a node of a mesh: how long it keeps messages for others."""
+        self.is_leaving = False
+        """Nothing new is taken any more: a node that leaves waits until others have what it has."""
         self.counters: Counter[str] = Counter()
         self.channels = Channels()
         self._store = store
@@ -90,7 +95,13 @@ class BrokerMachine:
             low = new_low(topic, self._store, wall_us=self._timeline.trusted_us(now))
             if low > topic.low:
                 gone.append(records.Trimmed(topic.topic_id, low))
-        return Effects(tuple(gone))
+        return Effects((*gone, *self._cut_logs(now)))
+
+    def _cut_logs(self, now: Instant) -> list[records.Record]:
+        if self.retention is None:
+            return []
+        lows = new_lows(self.state.origins, self._store, self.retention, wall_us=self._timeline.trusted_us(now))
+        return [records.Trimmed(log_id, low) for log_id, low in lows.items()]
 
     def is_tidy_due(self, now: Instant) -> bool:
         return now.ticks_ms >= self._tidy_due_ms
@@ -114,6 +125,8 @@ class BrokerMachine:
                 return self._of_session(now, session, to, packet, block)
             case p.Hello():
                 return self._count(self._on_hello(to, packet, now))
+            case p.Stage() | p.CommitStaged() if self.retention is not None:
+                return self._count(refuse(to, Code.NOT_IN_A_MESH))
             case p.Stage():
                 return self._on_stage(to, packet, block, now)
             case p.CommitStaged(query=query):
@@ -144,6 +157,10 @@ class BrokerMachine:
             for entry in record.topics:
                 self.channels.on_stored(entry.topic_id)
                 self._touched[entry.topic_id] = None
+        elif isinstance(record, records.Lost):
+            for placement in record.placements:
+                self.channels.on_stored(placement.topic_id)
+                self._touched[placement.topic_id] = None
         elif isinstance(record, records.Trimmed):
             self._touched[record.topic_id] = None
         elif isinstance(record, _WAKES_ALL):
@@ -200,7 +217,9 @@ class BrokerMachine:
                 return self._on_command(client, to, packet, now)
 
     def _on_put(self, client: ClientState, to: Sender, packet: p.Put, block: bytes | memoryview, now: Instant) -> Effects:
-        effects = decide_put(self.state, Offer(client, to, packet, block, now, self.room_bytes))
+        if self.is_leaving:
+            return self._count(refuse(to, Code.STOPPING))
+        effects = decide_put(self.state, Offer(client, to, packet, block, now, self.room_bytes, self._next_origin()))
         if effects.records:
             self.room_bytes -= len(block)
         return self._count(effects)
@@ -208,10 +227,19 @@ class BrokerMachine:
     def _on_transact(
         self, client: ClientState, to: Sender, packet: p.Transact, body: bytes | memoryview, now: Instant
     ) -> Effects:
-        effects = decide_transact(self.state, TransactOffer(client, to, packet, body, now, self.room_bytes, self._cursors))
+        if self.is_leaving:
+            return self._count(refuse(to, Code.STOPPING))
+        terms = (self.room_bytes, self._cursors, self._next_origin())
+        effects = decide_transact(self.state, TransactOffer(client, to, packet, body, now, *terms))
         if effects.records:
             self.room_bytes -= len(body)
         return self._count(effects)
+
+    def _next_origin(self) -> records.Origin | None:
+        """The name of the next message that is put here, if this is a node of a mesh."""
+        if self.retention is None:
+            return None
+        return self.state.origins.next_of(self.log_id, self.state.start_id)
 
     def _on_stage(self, to: Sender, packet: p.Stage, block: bytes | memoryview, now: Instant) -> Effects:
         self._leases.renew(packet.query, now)
@@ -244,6 +272,8 @@ class BrokerMachine:
         return answer(to, p.AckDone(found.subscription_id, cursor), *fixed)
 
     def _on_command(self, client: ClientState, to: Sender, packet: Packet, now: Instant) -> Effects:
+        if isinstance(packet, p.Subscribe) and self.retention is not None and not self.state.origins.has_baseline:
+            return self._count(refuse(to, Code.JOINING))  # What came between would be skipped (R27).
         return self._count(self._commands.decide(client, to, packet, now))  # type: ignore[arg-type]
 
     def _remember(self, done: dict[int, int], now: Instant) -> None:
@@ -272,6 +302,10 @@ class BrokerMachine:
                 return answer(to, p.HeartbeatDone(self.state.start_id, self.live_address))
             case p.Stats():
                 return Effects((), (Report(to),))
+            case p.MeshStatus():
+                if self.retention is None:
+                    return refuse(to, Code.NOT_A_NODE)
+                return Effects((), (Report(to, is_mesh=True),))
             case p.ListTopics(name):
                 return answer(to, p.Topics(tuple(self._topic_info(name))))
             case p.ListSubscriptions(name):

@@ -59,9 +59,10 @@ class Publish(msgspec.Struct, frozen=True, gc=False):
 
 
 class Report(msgspec.Struct, frozen=True, gc=False):
-    """Say how the broker is; the engine adds what only it knows."""
+    """Say how the broker is, or its mesh; the engine adds what only it knows."""
 
     to: Sender
+    is_mesh: bool = False
 
 
 class Stop(msgspec.Struct, frozen=True, gc=False):

@@ -88,8 +88,9 @@ def deliver(state: BrokerState, to: Sender, packet: Get) -> Deliver:
     parts, wanted = [], []
     for want in packet.wants:
         topic = state.topics[want.topic_id]
-        parts.append(Part(topic.topic_id, want.offset, topic.low, topic.end))
-        if topic.low <= want.offset < topic.end:
+        low = topic.low_at(want.offset)
+        parts.append(Part(topic.topic_id, want.offset, low, topic.end))
+        if low <= want.offset < topic.end:
             wanted.append((topic, want.offset, topic.end))
     return _delivery(to, parts, wanted, packet.bytes_max, state.next_append_number - 1)
 
@@ -121,9 +122,10 @@ def decide_read(state: BrokerState, to: Sender, packet: Read) -> Effects:
         return refuse(to, Code.NO_SUCH_TOPIC)
     if packet.offset > topic.end:
         return refuse(to, Code.BEYOND_END, expected=topic.end)
-    part = Part(topic.topic_id, packet.offset, topic.low, topic.end)
+    low = topic.low_at(packet.offset)
+    part = Part(topic.topic_id, packet.offset, low, topic.end)
     end = min(packet.end, topic.end)
-    wanted = [(topic, packet.offset, end)] if topic.low <= packet.offset < end else []
+    wanted = [(topic, packet.offset, end)] if low <= packet.offset < end else []
     return Effects((), (_delivery(to, [part], wanted, packet.bytes_max, state.next_append_number - 1),))
 
 

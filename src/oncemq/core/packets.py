@@ -14,6 +14,7 @@ from typing import Annotated
 
 import msgspec
 
+from oncemq.core.mesh_packets import MeshNeighbour, MeshOrigin, MeshStatus, MeshStatusDone
 from oncemq.core.shapes import NOBODY, Count, Id16, Natural, Packet, Positive, Short, SizeBytes, Text, WaitMs
 from oncemq.core.stage_packets import CommitStaged, CommitStagedDone, CommittedRange, PartClaim, Stage, StageDone
 from oncemq.limits import (
@@ -26,7 +27,20 @@ from oncemq.limits import (
     TRANSACT_PUTS_MAX,
 )
 
-__all__ = ["NOBODY", "CommitStaged", "CommitStagedDone", "CommittedRange", "Packet", "PartClaim", "Stage", "StageDone"]
+__all__ = [
+    "NOBODY",
+    "CommitStaged",
+    "CommitStagedDone",
+    "CommittedRange",
+    "MeshNeighbour",
+    "MeshOrigin",
+    "MeshStatus",
+    "MeshStatusDone",
+    "Packet",
+    "PartClaim",
+    "Stage",
+    "StageDone",
+]
 """What others define and this room knows as packets too; everything below is as public."""
 
 # --- sessions ---------------------------------------------------------------------------------------
@@ -436,6 +450,7 @@ PACKETS: dict[int, type[Packet]] = {
     20: Transact,
     21: Stage,
     22: CommitStaged,
+    23: MeshStatus,
     64: Welcome,
     65: GoodbyeDone,
     66: PutDone,
@@ -454,6 +469,7 @@ PACKETS: dict[int, type[Packet]] = {
     80: TransactDone,
     81: StageDone,
     82: CommitStagedDone,
+    83: MeshStatusDone,
     127: Refused,
 }
 """Type codes on the wire. 19 Seek is reserved."""

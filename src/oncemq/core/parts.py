@@ -18,6 +18,8 @@ from oncemq.core.packets import CommittedRange
 from oncemq.limits import NAME_BYTES_MAX
 
 PUBLISHER_PREFIX = "spark."
+NO_ROWS = 0
+"""The storage id of a splice that stands for lost messages: there is nothing to read, whoever comes to it is told a gap."""
 
 
 class Part(msgspec.Struct):
@@ -51,7 +53,7 @@ class Storage(msgspec.Struct, frozen=True):
 
 
 class Splice(msgspec.Struct, frozen=True, array_like=True):
-    """Offsets [first, end) of a topic are rows [0, end - first) of a storage id."""
+    """Offsets [first, end) of a topic are rows [0, end - first) of a storage id, or lost (NO_ROWS)."""
 
     first: int
     end: int

@@ -13,7 +13,7 @@ import msgspec
 
 from oncemq.core.effects import Effects, Sender, answer, refuse
 from oncemq.core.packets import Put, PutDone, PutOutcome
-from oncemq.core.records import NOT_STORED, Placement, PutRefused, Stored
+from oncemq.core.records import ELSEWHERE, NOT_STORED, Origin, Placement, PutRefused, Stored
 from oncemq.core.state import BrokerState
 from oncemq.core.streams import ClientState, Kept, Stream
 from oncemq.model.block import BadBlock, Outline, ValueTooLarge, check_block
@@ -31,6 +31,8 @@ class Offer(msgspec.Struct, frozen=True, gc=False):
     block: bytes | memoryview
     now: Instant
     room_bytes: int
+    origin: Origin | None = None
+    """Its name in the mesh, if this broker is a node of one: then it is stored in any case (R27)."""
 
     @property
     def numbers(self) -> int:
@@ -62,7 +64,7 @@ def _take(state: BrokerState, offer: Offer, outline: Outline) -> Effects:
     packet = offer.packet
     if not are_good(state, packet.topics):
         return _final(offer, Code.INVALID_NAME, outline.crc)
-    placements = _place(state, packet.topics)
+    placements = place(state, packet.topics, ELSEWHERE if offer.origin is not None else NOT_STORED)
     is_stored = [placement.first_offset != NOT_STORED for placement in placements]
     if packet.strict and not all(is_stored):
         return _final(offer, Code.NO_SUBSCRIBERS, outline.crc)
@@ -80,8 +82,9 @@ def _take(state: BrokerState, offer: Offer, outline: Outline) -> Effects:
         len(block),
         placements,
         offer.client.name,
-        None,
+        offer.origin,
         block,
+        packet.topics if offer.origin is not None else (),
     )
     return answer(
         offer.to, PutDone(packet.stream, packet.first_number, offer.numbers, False, "", outcomes_of(placements)), record
@@ -95,15 +98,15 @@ def are_good(state: BrokerState, names: tuple[str, ...]) -> bool:
     return all(map(is_valid_name, names)) and len(set(names)) == len(names)
 
 
-def _place(state: BrokerState, names: tuple[str, ...]) -> tuple[Placement, ...]:
-    """Where the block goes in each topic: at its end, or nowhere if nobody is interested."""
+def place(state: BrokerState, names: tuple[str, ...], nowhere: int) -> tuple[Placement, ...]:
+    """Where the block goes in each topic: at its end, or `nowhere` if nobody is interested."""
     placements = []
     for name in names:
         topic = state.topic_named(name)
         if topic is None:
-            placements.append(Placement(0, NOT_STORED))
+            placements.append(Placement(0, nowhere))
         else:
-            placements.append(Placement(topic.topic_id, topic.end if topic.has_interest else NOT_STORED))
+            placements.append(Placement(topic.topic_id, topic.end if topic.has_interest else nowhere))
     return tuple(placements)
 
 
@@ -111,8 +114,8 @@ def outcomes_of(placements: tuple[Placement, ...]) -> tuple[PutOutcome, ...]:
     """What a client is told of where its block lies."""
     return tuple(
         PutOutcome(entry.topic_id, True, entry.first_offset)
-        if entry.first_offset != NOT_STORED
-        else PutOutcome(entry.topic_id, False, None)
+        if entry.first_offset >= 0
+        else PutOutcome(entry.topic_id, entry.first_offset == ELSEWHERE, None)
         for entry in placements
     )
 

@@ -14,6 +14,8 @@ import msgspec
 
 NOT_STORED = -1
 """The first offset of a placement nobody was interested in."""
+ELSEWHERE = -2
+"""... of a placement in a mesh: nobody here is interested, but it is stored for those elsewhere."""
 
 
 class Started(msgspec.Struct, frozen=True, array_like=True):
@@ -97,7 +99,7 @@ class CommandSettled(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Placement(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Where a block lies in one topic; `first_offset` is NOT_STORED where nobody was interested."""
+    """Where a block lies in one topic; `first_offset` is NOT_STORED where nobody is interested, ELSEWHERE if nobody here is."""
 
     topic_id: int
     first_offset: int
@@ -126,6 +128,10 @@ class Stored(msgspec.Struct, frozen=True, array_like=True):
     publisher: str
     origin: Origin | None = None
     block: bytes | bytearray | memoryview = b""
+    topics: tuple[str, ...] = ()
+    """In a mesh the names of its topics, one per placement: other nodes know them by other ids, or not at all."""
+    has_more: bool = False
+    """In a mesh: the next number of its origin belongs to the same transaction."""
 
 
 class PutRefused(msgspec.Struct, frozen=True, array_like=True):
@@ -209,9 +215,29 @@ class StagedCommitted(msgspec.Struct, frozen=True, array_like=True):
     topics: tuple[CommittedTopic, ...]
 
 
-Held = Stored | Staged | StagedCommitted
-"""Records that hold messages, or rows that may become some: where they lie has to be known."""
-HELD = (Stored, Staged, StagedCommitted)
+class BaselineTaken(msgspec.Struct, frozen=True, array_like=True):
+    """A node takes part in its mesh from here on: everything up to these numbers counts as had."""
+
+    entries: tuple[Origin, ...]
+
+
+class Lost(msgspec.Struct, frozen=True, array_like=True):
+    """Messages from `origin` up to number `last` are nowhere to be had in the mesh: they count as had.
+
+    Nobody knows their topics, so each topic with a subscription here has one offset that stands for them: a gap.
+    """
+
+    append_number: int
+    append_time_us: int
+    start_id: bytes
+    origin: Origin
+    last: int
+    placements: tuple[Placement, ...]
+
+
+Held = Stored | Staged | StagedCommitted | Lost
+"""Records that hold messages, rows that may become some, or a gap: where they lie has to be known."""
+HELD = (Stored, Staged, StagedCommitted, Lost)
 
 
 class Moved(msgspec.Struct, frozen=True, array_like=True):
@@ -261,6 +287,8 @@ Record = (
     | StagedReleased
     | Moved
     | Trimmed
+    | BaselineTaken
+    | Lost
 )
 
 CODES: dict[int, type[Record]] = {
@@ -283,5 +311,7 @@ CODES: dict[int, type[Record]] = {
     17: Moved,
     18: Trimmed,
     19: StagedReleased,
+    20: BaselineTaken,
+    21: Lost,
 }
 """Type codes on disk."""

@@ -15,8 +15,10 @@ import msgspec
 from crc32c import crc32c
 
 from oncemq.core import records
+from oncemq.core.origins import LOG_BIT, Origins, OriginsDump
 from oncemq.core.packets import NOBODY, CommittedRange
 from oncemq.core.parts import (
+    NO_ROWS,
     Part,
     PartDump,
     Query,
@@ -53,6 +55,7 @@ class Dump(msgspec.Struct, frozen=True, array_like=True):
     clients: tuple[ClientDump, ...]
     parts: tuple[PartDump, ...] = ()
     queries: tuple[QueryDump, ...] = ()
+    origins: OriginsDump = OriginsDump()
 
 
 class BrokerState:
@@ -72,6 +75,8 @@ class BrokerState:
         self.parts: dict[bytes, Part] = {}
         """Staged and not committed."""
         self.queries: dict[str, Query] = {}
+        self.origins = Origins()
+        """What a node of a mesh has of every origin; empty at a broker that is none."""
 
     # --- questions ---------------------------------------------------------------------------------
 
@@ -111,7 +116,7 @@ class BrokerState:
                 if subscription_id in self.subscriptions:
                     self.subscriptions[subscription_id].cursor = cursor
             case records.Trimmed(topic_id, low):
-                self.topics[topic_id].trim(low)
+                self._trimmed(topic_id, low)
             case records.Staged():
                 self._staged(record)
             case records.StagedCommitted():
@@ -146,6 +151,10 @@ class BrokerState:
                 self._unsubscribed(subscription_id)
             case records.AuthorityFixed(subscription_id, authority):
                 self.subscriptions[subscription_id].authority = authority
+            case records.BaselineTaken(entries):
+                self.origins.adopt(entries)
+            case records.Lost():
+                self._lost(record)
             case records.Started(start_id, first_append_number):
                 self.starts.append(Start(start_id, first_append_number))
                 self.ids_given = 0
@@ -155,13 +164,34 @@ class BrokerState:
     def _stored(self, record: records.Stored) -> None:
         self._appended(record.append_number, 1, record.append_time_us)
         for placement in record.placements:
-            if placement.first_offset != records.NOT_STORED:
+            if placement.first_offset >= 0:
                 topic = self.topics[placement.topic_id]
                 invariant(placement.first_offset == topic.end, "offsets have no gaps", topic=topic.name)
                 topic.end = placement.first_offset + record.count
+        if record.origin is not None:
+            self.origins.took(record.origin)
+            if record.stream == NOBODY:
+                return  # It was put at another node: whose put it was is that node's business.
         numbers = record.count * len(record.placements)
         outcome = Kept(record.first_number, numbers, record.block_crc, "", record.placements)
         self.clients[record.publisher].streams[record.stream].settle(outcome)
+
+    def _trimmed(self, topic_id: int, low: int) -> None:
+        if topic_id & LOG_BIT:
+            self.origins.trim(topic_id, low)
+        else:
+            self.topics[topic_id].trim(low)
+
+    def _lost(self, record: records.Lost) -> None:
+        """One offset of each topic stands for what nobody has; whoever comes to it is told a gap."""
+        self._appended(record.append_number, 1, record.append_time_us)
+        self.origins.give_up(record)
+        for placement in record.placements:
+            topic = self.topics[placement.topic_id]
+            invariant(placement.first_offset == topic.end, "offsets have no gaps", topic=topic.name)
+            place = (topic.end, topic.end + 1, NO_ROWS, record.append_number, record.append_time_us, record.start_id)
+            topic.splices.append(Splice(*place, NOBODY, 0, ""))
+            topic.end += 1
 
     def _staged(self, record: records.Staged) -> None:
         self._appended(record.append_number, 1, record.append_time_us)
@@ -203,11 +233,12 @@ class BrokerState:
             for splice in topic.splices:
                 name = f"{topic.name} (rows of a part, from offset {splice.first} on)"
                 found[splice.storage_id] = Storage(name, max(0, topic.low - splice.first), splice.end - splice.first)
-        return found
+        found.pop(NO_ROWS, None)
+        return found | {log.log_id: Storage(log.name, log.low, log.end) for log in self.origins}
 
     def storage_lows(self) -> dict[int, int]:
         """The lowest of those rows by storage id: asked for once a second, so nothing else is made."""
-        lows = {part.storage_id: 0 for part in self.parts.values()}
+        lows = {part.storage_id: 0 for part in self.parts.values()} | {log.log_id: log.low for log in self.origins}
         for topic in self.topics.values():
             low = topic.low
             lows.update((splice.storage_id, max(0, low - splice.first)) for splice in topic.splices)
@@ -276,6 +307,7 @@ class BrokerState:
             tuple(map(dump_client, self.clients.values())),
             tuple(dump_part(name, part) for name, part in self.parts.items()),
             tuple(dump_query(name, query) for name, query in self.queries.items()),
+            self.origins.dump(),
         )
         return msgspec.msgpack.encode(state)
 
@@ -290,6 +322,7 @@ class BrokerState:
         self.append_time_us, self.ids_given = dump.append_time_us, dump.ids_given
         self.parts = {entry.part: restore_part(entry) for entry in dump.parts}
         self.queries = {entry.query: restore_query(entry) for entry in dump.queries}
+        self.origins.restore(dump.origins)
         for client in map(restore_client, dump.clients):
             self.clients[client.name] = client
             self.sessions[client.session] = client

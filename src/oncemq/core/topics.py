@@ -11,7 +11,7 @@ from __future__ import annotations
 import msgspec
 
 from oncemq.core.packets import SubscriptionInfo, TopicInfo
-from oncemq.core.parts import Piece, Splice, piece_at, splices_below
+from oncemq.core.parts import NO_ROWS, Piece, Splice, piece_at, splices_below
 from oncemq.model.retention import Retention, read_retention
 
 UNDECIDED, LOCAL, BROKER, DATABASE = "", "local", "broker", "database"
@@ -58,11 +58,19 @@ class Topic:
         self.end = 0
         self.subscriptions: dict[int, Subscription] = {}
         self.splices: list[Splice] = []
-        """Which offsets are rows of committed parts, in order."""
+        """Which offsets are rows of committed parts, or stand for lost messages; in order."""
 
     def piece(self, offset: int, end: int) -> Piece:
         """The run of messages from `offset` on that is read in one way."""
         return piece_at(self.splices, offset, end)
+
+    def low_at(self, offset: int) -> int:
+        """The lowest offset that can be had by whoever stands here: behind a gap of the mesh it is the end of that gap."""
+        if self.splices and self.low <= offset < self.end:
+            piece = self.piece(offset, self.end)
+            if piece.splice is not None and piece.splice.storage_id == NO_ROWS:
+                return piece.end
+        return self.low
 
     def trim(self, low: int) -> None:
         self.low = low

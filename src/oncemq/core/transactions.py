@@ -20,7 +20,18 @@ from oncemq.core.effects import Effects, Sender, answer, refuse
 from oncemq.core.gets import No, find_subscription
 from oncemq.core.packets import PutOutcome, Transact, TransactAck, TransactDone
 from oncemq.core.puts import are_good, outcomes_of
-from oncemq.core.records import NOT_STORED, AuthorityFixed, CursorChange, Placement, PutRefused, Record, Stored, Transacted
+from oncemq.core.records import (
+    ELSEWHERE,
+    NOT_STORED,
+    AuthorityFixed,
+    CursorChange,
+    Origin,
+    Placement,
+    PutRefused,
+    Record,
+    Stored,
+    Transacted,
+)
 from oncemq.core.state import BrokerState
 from oncemq.core.streams import ClientState, Stream
 from oncemq.core.topics import BROKER, UNDECIDED
@@ -41,6 +52,8 @@ class TransactOffer(msgspec.Struct, frozen=True, gc=False):
     now: Instant
     room_bytes: int
     cursors: Mapping[int, int]
+    origin: Origin | None = None
+    """The name of its first put in the mesh, if this broker is a node of one."""
 
     @property
     def stream(self) -> Stream:
@@ -121,12 +134,13 @@ def _puts(state: BrokerState, offer: TransactOffer) -> list[Stored]:
     for put, (block, outline) in zip(offer.packet.puts, blocks, strict=True):
         if not are_good(state, put.topics):
             raise _Never(Code.INVALID_NAME)
-        placements = tuple(_place(state, name, outline.count, ends) for name in put.topics)
+        placements = tuple(_place(state, name, outline.count, ends, offer.origin) for name in put.topics)
         is_stored = [placement.first_offset != NOT_STORED for placement in placements]
         if put.strict and not all(is_stored):
             raise _Never(Code.NO_SUBSCRIBERS)
         kept = block if any(is_stored) else b""
-        records.append(_stored(state, offer, (number, len(records)), outline, placements, kept))
+        record = _stored(state, offer, (number, len(records)), outline, placements, kept)
+        records.append(_named(record, offer, len(records)))
         number += put.numbers
     if sum(record.block_bytes for record in records) > offer.room_bytes:
         raise _NotNow(Code.DISK_FULL)
@@ -154,10 +168,10 @@ def _blocks(offer: TransactOffer) -> list[tuple[bytes | memoryview, Outline]]:
     return found
 
 
-def _place(state: BrokerState, name: str, count: int, ends: dict[int, int]) -> Placement:
+def _place(state: BrokerState, name: str, count: int, ends: dict[int, int], origin: Origin | None) -> Placement:
     topic = state.topic_named(name)
     if topic is None or not topic.has_interest:
-        return Placement(topic.topic_id if topic is not None else 0, NOT_STORED)
+        return Placement(topic.topic_id if topic is not None else 0, NOT_STORED if origin is None else ELSEWHERE)
     first = ends.get(topic.topic_id, topic.end)
     ends[topic.topic_id] = first + count
     return Placement(topic.topic_id, first)
@@ -187,6 +201,15 @@ def _stored(
         None,
         block,
     )
+
+
+def _named(record: Stored, offer: TransactOffer, before: int) -> Stored:
+    """The record with its name in the mesh: puts of a transaction have numbers one behind the other, and are tied."""
+    first, puts = offer.origin, offer.packet.puts
+    if first is None:
+        return record
+    origin = Origin(first.node, first.start_id, first.number + before)
+    return msgspec.structs.replace(record, origin=origin, topics=puts[before].topics, has_more=before + 1 < len(puts))
 
 
 def _final(offer: TransactOffer, code: Code, crc: int) -> Effects:

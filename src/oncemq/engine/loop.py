@@ -19,10 +19,11 @@ from oncemq.core import records
 from oncemq.core.broker import BrokerMachine
 from oncemq.core.effects import Deliver, Effects, Publish, Report, Send, Sender, Speech, Stop, refusal, refuse
 from oncemq.core.packets import Packet, Part
-from oncemq.core.parts import Splice
+from oncemq.core.parts import NO_ROWS, Splice
 from oncemq.core.state import BrokerState
 from oncemq.crashpoints import reach
 from oncemq.engine.live import publish
+from oncemq.engine.mesh import MeshSide, MeshTerms
 from oncemq.errors import DiskFull, MalformedPacket
 from oncemq.journal.codec import append_number_of, decode_delivery, spliced_delivery
 from oncemq.journal.journal import Journal, JournalSettings
@@ -32,6 +33,7 @@ from oncemq.limits import (
     CLEAN_SLICE_BYTES,
     DRAIN_BYTES_MAX,
     DRAIN_PACKETS_MAX,
+    MESH_LEAVE_MS,
     RECORD_ROOM_BYTES,
     STAGED_PART_BYTES,
 )
@@ -44,6 +46,7 @@ log = logging.getLogger("oncemq.broker")
 
 _IDLE_MS_MAX = 1_000
 _STARVED_MS = 50
+_LEAVING_MS = 100
 _TOLD = (records.TopicCreated, records.TopicDeleted, records.SessionOpened, records.ClientForgotten, records.Subscribed)
 """Facts worth a line in the log."""
 
@@ -75,6 +78,9 @@ class BrokerLoop:
         self._network = network
         machine.live_address = network.live_address
         self._clock = clock
+        self.mesh: MeshSide | None = None
+        """Set if this broker is a node of a mesh."""
+        self._has_mesh_room = True
         self._stopping = False
         self._missed_bytes = 0
         self._is_starved = False
@@ -91,6 +97,7 @@ class BrokerLoop:
         clock: Clock,
         entropy: Entropy,
         settings: BrokerSettings,
+        mesh: MeshTerms | None = None,
     ) -> BrokerLoop:
         """Recover what is on the disk and write down that a new life began, synced, before anything is served."""
         state, start_id = BrokerState(), entropy.id16()
@@ -103,7 +110,11 @@ class BrokerLoop:
             control = machine.control_bytes()
             if journal.prepare(control, 1, control=True) < control:
                 raise DiskFull("starting the broker: not even the reserve is left")
+            if mesh is not None:
+                loop.mesh = MeshSide(machine, journal, disk, mesh)
             loop._take(machine.start(clock.now(), start_id, settings.version))
+            if loop.mesh is not None:
+                loop.mesh.start(clock.now(), loop._take)
             loop._write()
         except BaseException:
             loop.abandon()
@@ -114,7 +125,8 @@ class BrokerLoop:
 
     def step(self, wait_ms_max: int = _IDLE_MS_MAX) -> bool:
         """Run one drain, waiting up to `wait_ms_max` for something to do; False once the broker has stopped."""
-        due_in_ms = self.machine.next_due_ms() - self._clock.now().ticks_ms
+        due_ms = self.machine.next_due_ms() if self.mesh is None else min(self.machine.next_due_ms(), self.mesh.due_ms)
+        due_in_ms = due_ms - self._clock.now().ticks_ms
         if self._is_starved:
             due_in_ms = max(due_in_ms, _STARVED_MS)  # What is due cannot be written: do not spin on it.
         elif self._is_cleaning:
@@ -125,6 +137,9 @@ class BrokerLoop:
         if arrived:
             reach("broker.after_receive")
         now = self._clock.now()
+        if self.mesh is not None:
+            self.mesh.now = now
+            self.mesh.drain()
         if self.machine.is_tidy_due(now):
             self.journal.trim(self.machine.lows())
             self._is_cleaning = True
@@ -137,6 +152,9 @@ class BrokerLoop:
             self._take(self.machine.tidy(now))
         for entry in arrived:
             self._take(self._decide(now, entry))
+        if self.mesh is not None:
+            self.mesh.run(self._take, has_room=self._has_mesh_room)
+            self.mesh.settle(self._take, has_room=self._has_mesh_room)
         self._take(self.machine.settle(now, has_records=bool(self._records), may_write=not self._is_starved))
         self._write()
         self._speak()
@@ -149,8 +167,21 @@ class BrokerLoop:
         self._take(self.machine.last_words(may_write=has_room))
         self._write()
         self._speak()
+        if self.mesh is not None:
+            self.mesh.remember()
         self.journal.close()
         log.info("stopped cleanly")
+
+    def depart(self, patience_ms: int = MESH_LEAVE_MS) -> bool:
+        """Leave the mesh in good order: go on until a neighbour has what this node has (R27); False if that took too long."""
+        if self.mesh is None or not self.mesh.node.membership.active:
+            return True
+        self.machine.is_leaving = True
+        due_ms = self._clock.now().ticks_ms + patience_ms
+        self.mesh.leave(self._clock.now(), self._take)
+        while not self.mesh.has_left and self._clock.now().ticks_ms < due_ms:
+            self.step(_LEAVING_MS)
+        return self.mesh.has_left
 
     def abandon(self) -> None:
         """Let go of the directory after a failure, without writing: what is on the disk is all that counts now."""
@@ -205,14 +236,16 @@ class BrokerLoop:
         """
         machine, journal = self.machine, self.journal
         small = machine.control_bytes() + sum(RECORD_ROOM_BYTES + _weight(entry.packet) for entry in arrived)
-        needed = small + sum(len(entry.block) for entry in arrived)
-        room = journal.prepare(needed, len(arrived))
+        mesh_bytes, mesh_records = self.mesh.room() if self.mesh is not None else (0, 0)
+        needed = small + sum(len(entry.block) for entry in arrived) + mesh_bytes
+        room = journal.prepare(needed, len(arrived) + mesh_records)
         is_full = room < needed
+        self._has_mesh_room = not is_full
         self._is_starved = is_full and journal.prepare(small, len(arrived), control=True) < small
         self._tell_space(needed if is_full else 0, room)
         if is_full:
-            room = journal.prepare(0, 0)
-        machine.room_bytes = max(0, room - small)
+            room, mesh_bytes = journal.prepare(0, 0), 0
+        machine.room_bytes = max(0, room - small - mesh_bytes)
 
     def _tell_space(self, missed_bytes: int, room_bytes: int) -> None:
         """Log when the disk fills up and when it is over: when what did not fit would fit, not when something smaller does."""
@@ -227,9 +260,11 @@ class BrokerLoop:
         """Apply at once; remember what to write and to say."""
         for record in effects.records:
             self.machine.apply(record)
+            self._records.append(record)
+            if self.mesh is not None and type(record) is records.Stored:
+                self.mesh.put(record, self._take)
             if isinstance(record, _TOLD):
                 log.log(_level(record), "%s", describe(record))
-        self._records.extend(effects.records)
         self._speech.extend(effects.speech)
 
     def _write(self) -> None:
@@ -254,13 +289,16 @@ class BrokerLoop:
                     self._deliver(entry)
                 case Publish():
                     self._publish(entry)
-                case Report(to):
-                    self._network.send(to.address, [encode(to.request, self._report())])
+                case Report(to, is_mesh):
+                    report = self.mesh.status() if is_mesh and self.mesh is not None else self._report()
+                    self._network.send(to.address, [encode(to.request, report)])
                 case Stop():
                     self._stopping = True
             reach("broker.between_answers")
         if speech:
             reach("broker.after_answers")
+        if self.mesh is not None:
+            self.mesh.speak()
 
     def _deliver(self, delivery: Deliver) -> None:
         parts = delivery.parts
@@ -308,6 +346,8 @@ class BrokerLoop:
                 return
             piece = topic.piece(at, delivery.end)
             try:
+                if piece.splice is not None and piece.splice.storage_id == NO_ROWS:
+                    return  # A gap: told to whoever comes to it.
                 if piece.splice is None:
                     more = self.journal.read([(topic.topic_id, piece.first, piece.end)], left)
                 else:
@@ -332,17 +372,19 @@ class BrokerLoop:
             "journal_bytes_moved": journal.bytes_moved,
             "journal_segments_cleaned": journal.segments_cleaned,
         }
-        return p.StatsDone(self.machine.log_id, self.machine.state.start_id, values)
+        mesh = self.mesh.statistics() if self.mesh is not None else {}
+        return p.StatsDone(self.machine.log_id, self.machine.state.start_id, values | mesh)
 
 
 def _weight(packet: Packet) -> int:
     """How many bytes a packet may cost in the journal at most, besides its block and what every record costs."""
     match packet:
         case p.Put():
-            return 32 * len(packet.topics)
+            return 32 * len(packet.topics) + sum(map(len, packet.topics))
         case p.Transact():
-            topics = sum(len(put.topics) for put in packet.puts)
-            return RECORD_ROOM_BYTES * len(packet.puts) + 32 * topics + 128 * len(packet.acks)
+            names = [name for put in packet.puts for name in put.topics]
+            topics = 32 * len(names) + sum(map(len, names))
+            return RECORD_ROOM_BYTES * len(packet.puts) + topics + 128 * len(packet.acks)
         case p.CommitStaged():
             return STAGED_PART_BYTES * packet.parts
         case p.Hello():

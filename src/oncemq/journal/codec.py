@@ -5,7 +5,7 @@ May not: trust a byte it reads. Whatever is wrong raises BadRecord, nothing else
 The idea: every record is a frame, a header and perhaps a block, padded to a multiple of 8.
 
     frame 16:  length u32 · type u8 · version u8 · reserved u16 · header length u32 · crc32c u32
-    header:    msgpack, or for Stored a struct with placements, origin and publisher behind it
+    header:    msgpack, or for Stored a struct with placements, origin, publisher and names of topics behind it
                Moved: source u64 · type u8 · zeros 7, then the header of that type
     block:     only in Stored and Staged, and in either when moved; the client's bytes verbatim, under their own checksum
 
@@ -23,8 +23,9 @@ from typing import Any
 import msgspec
 from crc32c import crc32c
 
+from oncemq.core.origins import LOG_BIT, log_id_of
 from oncemq.core.parts import Splice
-from oncemq.core.records import CODES, NOT_STORED, Held, Moved, Origin, Placement, Record, Staged, StagedCommitted, Stored
+from oncemq.core.records import CODES, NOT_STORED, Held, Lost, Moved, Origin, Placement, Record, Staged, StagedCommitted, Stored
 from oncemq.errors import invariant
 from oncemq.model.block import checksum
 
@@ -32,10 +33,11 @@ Bytes = bytes | bytearray | memoryview
 
 VERSION = 1
 FRAME_BYTES = 16
-HAS_ORIGIN = 1
+HAS_ORIGIN, HAS_MORE = 1, 2
 STORED_CODE = next(code for code, kind in CODES.items() if kind is Stored)
 STAGED_CODE = next(code for code, kind in CODES.items() if kind is Staged)
 COMMITTED_CODE = next(code for code, kind in CODES.items() if kind is StagedCommitted)
+LOST_CODE = next(code for code, kind in CODES.items() if kind is Lost)
 MOVED_CODE = next(code for code, kind in CODES.items() if kind is Moved)
 _MOVED = struct.Struct("<QB7x")
 MOVED_BYTES = _MOVED.size  # How much longer a record gets when it is moved.
@@ -56,6 +58,7 @@ _DECODERS: dict[int, msgspec.msgpack.Decoder[Any]] = {
     code: msgspec.msgpack.Decoder(kind) for code, kind in CODES.items() if kind not in {Stored, Staged, Moved}
 }
 _STAGED = msgspec.msgpack.Decoder(tuple[int, int, bytes, int, str, int, int, int, int, int, int])  # All fields but the block.
+_NAMES = msgspec.msgpack.Decoder(tuple[str, ...])
 _ENCODER = msgspec.msgpack.Encoder()
 
 
@@ -149,26 +152,13 @@ def encode(record: Record) -> list[Bytes]:
 
 
 def encoded_size(record: Record) -> int:
-    """How many bytes `encode` will make of it, without making them of a block."""
-    if type(record) is Stored:
-        block_bytes = record.block_bytes if _is_stored(record.placements) else 0
-        return stored_size(block_bytes, len(record.placements), record.publisher, has_origin=record.origin is not None)
-    if type(record) is Staged:
-        return FRAME_BYTES + padded(len(_staged_header(record)) + record.block_bytes)
-    if type(record) is Moved:
-        return encoded_size(record.held) + MOVED_BYTES
-    return FRAME_BYTES + padded(len(_ENCODER.encode(record)))
+    """How many bytes `encode` makes of it."""
+    return sum(map(len, encode(record)))
 
 
 def _staged_header(record: Staged) -> bytes:
     """All fields but the block."""
     return _ENCODER.encode(msgspec.structs.astuple(record)[:-1])
-
-
-def stored_size(block_bytes: int, placements: int, publisher: str, *, has_origin: bool = False) -> int:
-    """How many bytes a Stored record takes, known before it is decided."""
-    header = _STORED.size + placements * _PLACEMENT.size + (_ORIGIN.size if has_origin else 0) + len(publisher.encode())
-    return FRAME_BYTES + padded(padded(header) + block_bytes)
 
 
 def _is_stored(placements: Sequence[Placement]) -> bool:
@@ -184,6 +174,7 @@ def _encode_stored(record: Stored) -> list[Bytes]:
 
 def _stored_header(record: Stored, block_length: int) -> bytes:
     publisher = record.publisher.encode()
+    names = _ENCODER.encode(record.topics) if record.topics else b""
     origin = record.origin
     head = _STORED.pack(
         record.append_number,
@@ -196,13 +187,13 @@ def _stored_header(record: Stored, block_length: int) -> bytes:
         record.block_crc,
         len(record.placements),
         len(publisher),
-        0 if origin is None else HAS_ORIGIN,
-        0,
+        (0 if origin is None else HAS_ORIGIN) | (HAS_MORE if record.has_more else 0),
+        len(names),
     )
     pieces = [head, *[_PLACEMENT.pack(placement.topic_id, placement.first_offset) for placement in record.placements]]
     if origin is not None:
         pieces.append(_ORIGIN.pack(origin.node, origin.start_id, origin.number))
-    pieces += (publisher, _PADDING[len(publisher) & 7])
+    pieces += (publisher, names, _PADDING[(len(publisher) + len(names)) & 7])
     return b"".join(pieces)
 
 
@@ -265,12 +256,13 @@ def _decode_stored(buffer: Bytes, frame: Frame, *, with_block: bool) -> Stored:
         raise BadRecord("Stored is cut short")
     (
         append_number, append_time_us, start_id, stream, first_number, count, block_length, block_crc,
-        placement_count, publisher_length, flags, reserved,
+        placement_count, publisher_length, flags, names_length,
     ) = _STORED.unpack_from(buffer, start)  # fmt: skip
     at = start + _STORED.size
     origin_at = at + placement_count * _PLACEMENT.size
-    publisher_at = origin_at + (_ORIGIN.size if flags else 0)
-    if flags > HAS_ORIGIN or reserved or end - start != padded(publisher_at + publisher_length - start):
+    publisher_at = origin_at + _ORIGIN.size * (flags & HAS_ORIGIN)
+    names_at = publisher_at + publisher_length
+    if flags > HAS_ORIGIN | HAS_MORE or end - start != padded(names_at + names_length - start):
         raise BadRecord("Stored has a header of another size")
     if block_length != frame.block_end - frame.block_start:
         raise BadRecord("Stored has a block of another size")
@@ -286,9 +278,18 @@ def _decode_stored(buffer: Bytes, frame: Frame, *, with_block: bool) -> Stored:
         block_length,
         tuple([Placement(*pair) for pair in _PLACEMENT.iter_unpack(view[at:origin_at])]),
         _text(buffer, publisher_at, publisher_length),
-        Origin(*_ORIGIN.unpack_from(buffer, origin_at)) if flags else None,
+        Origin(*_ORIGIN.unpack_from(buffer, origin_at)) if flags & HAS_ORIGIN else None,
         bytes(view[frame.block_start : frame.block_end]) if with_block else b"",
+        _names(view[names_at : names_at + names_length]) if names_length else (),
+        bool(flags & HAS_MORE),
     )
+
+
+def _names(content: memoryview) -> tuple[str, ...]:
+    try:
+        return _NAMES.decode(content)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise BadRecord(f"names of topics: {error}") from error
 
 
 def _decode_moved(buffer: Bytes, frame: Frame, *, with_block: bool) -> Moved:
@@ -312,10 +313,10 @@ def _decode_held(buffer: Bytes, frame: Frame, *, with_block: bool) -> Held:
         return _decode_stored(buffer, frame, with_block=with_block)
     if frame.code == STAGED_CODE:
         return _decode_staged(buffer, frame, with_block=with_block)
-    if frame.code != COMMITTED_CODE or frame.block_start != frame.block_end:
+    if frame.code not in {COMMITTED_CODE, LOST_CODE} or frame.block_start != frame.block_end:
         raise BadRecord(f"a moved record of type {frame.code}")
     try:
-        held: StagedCommitted = _DECODERS[COMMITTED_CODE].decode(memoryview(buffer)[frame.header_start : frame.block_start])
+        held: StagedCommitted | Lost = _DECODERS[frame.code].decode(memoryview(buffer)[frame.header_start : frame.block_start])
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise BadRecord(f"a moved record of type {frame.code}: {error}") from error
     return held
@@ -362,10 +363,10 @@ def delivery(record_bytes: bytes, topic_id: int) -> bytes:
     Otherwise the record is written again with that topic's placement only, and with its own put numbers: a put to
     several topics takes `count` numbers per topic, one topic after the other.
     """
-    if record_bytes[4] == COMMITTED_CODE:
+    if record_bytes[4] in {COMMITTED_CODE, LOST_CODE}:
         raise BadRecord("these rows are read through their splice")
-    if record_bytes[4] == STAGED_CODE or _placement_count(record_bytes) == 1:
-        return record_bytes  # Rows of a part are made into a delivery by whoever knows their splice.
+    if record_bytes[4] == STAGED_CODE or topic_id & LOG_BIT or _placement_count(record_bytes) == 1:
+        return record_bytes  # Rows of a part are made into a delivery by whoever knows their splice, logs are for nodes.
     record, _ = decode(record_bytes, 0, with_block=True)
     if type(record) is not Stored:
         raise BadRecord("only stored blocks are delivered")
@@ -387,7 +388,7 @@ def placed_offset(buffer: Bytes, position: int, size_bytes: int, topic_id: int) 
     record, next_position = decode(buffer, position)
     if next_position - position != size_bytes:
         raise BadRecord("not the record that was expected")
-    if isinstance(record, Stored | Staged | StagedCommitted):
+    if isinstance(record, Stored | Staged | StagedCommitted | Lost):
         for held, first, count, _ in held_in(record):
             if held == topic_id:
                 return first, count, record.append_time_us
@@ -398,12 +399,17 @@ def held_in(record: Record) -> list[tuple[int, int, int, int]]:
     """Return (topic or storage id, first offset or row, count, bytes that lie elsewhere) of all that a record holds."""
     if type(record) is Stored:  # First and alone: this is every put.
         count = record.count
-        return [(each.topic_id, each.first_offset, count, 0) for each in record.placements if each.first_offset >= 0]
+        held = [(each.topic_id, each.first_offset, count, 0) for each in record.placements if each.first_offset >= 0]
+        if record.origin is not None:
+            held.append((log_id_of(record.origin.start_id), record.origin.number, 1, 0))
+        return held
     match record:
         case Staged():
             return [(record.storage_id, record.first_row, record.count, 0)]
         case StagedCommitted():
             return [(each.topic_id, each.first_offset, each.rows, each.size_bytes) for each in record.topics]
+        case Lost():
+            return [(each.topic_id, each.first_offset, 1, 0) for each in record.placements]
         case _:
             return []
 
@@ -464,16 +470,17 @@ def decode_delivery(buffer: Bytes, position: int) -> tuple[Delivered, int, int, 
     (
         length, code, version, reserved, header_length, crc,
         append_number, append_time_us, start_id, stream, first_number, count, block_length, block_crc,
-        placement_count, publisher_length, flags, reserved_too, topic_id, first_offset,
+        placement_count, publisher_length, flags, names_length, topic_id, first_offset,
     ) = _FRAME_STORED.unpack_from(buffer, position)  # fmt: skip
     start = position + FRAME_BYTES
     block_start = start + header_length
     next_position = start + padded(length)
-    if code != STORED_CODE or version != VERSION or reserved or reserved_too or placement_count != 1 or flags > HAS_ORIGIN:
+    if code != STORED_CODE or version != VERSION or reserved or placement_count != 1 or flags > HAS_ORIGIN | HAS_MORE:
         raise BadRecord("not a delivery")
     names_at = position + _ONE_PLACEMENT_END
-    publisher_at = names_at + _ORIGIN.size * flags
-    if block_start - start != padded(publisher_at + publisher_length - start) or header_length + block_length != length:
+    publisher_at = names_at + _ORIGIN.size * (flags & HAS_ORIGIN)
+    names_length += publisher_length
+    if block_start - start != padded(publisher_at + names_length - start) or header_length + block_length != length:
         raise BadRecord("lengths of a delivery")
     if next_position > len(buffer):
         raise BadRecord("cut short in a delivery")
@@ -481,7 +488,7 @@ def decode_delivery(buffer: Bytes, position: int) -> tuple[Delivered, int, int, 
     if crc32c(view[start:block_start], crc32c(view[position : position + 12])) != crc:
         raise BadRecord("checksum of a delivery")
     publisher = _text(buffer, publisher_at, publisher_length)
-    origin = Origin(*_ORIGIN.unpack_from(buffer, names_at)) if flags else None
+    origin = Origin(*_ORIGIN.unpack_from(buffer, names_at)) if flags & HAS_ORIGIN else None
     delivered = Delivered(
         topic_id, first_offset, count, append_number, append_time_us, start_id, stream, first_number, block_crc, publisher, origin
     )

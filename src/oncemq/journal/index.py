@@ -26,6 +26,7 @@ from collections.abc import Iterator
 import msgspec
 from crc32c import crc32c
 
+from oncemq.core.origins import LOG_BIT
 from oncemq.core.records import HELD, Moved, Record
 from oncemq.errors import invariant
 from oncemq.journal.codec import held_in
@@ -122,8 +123,8 @@ class SegmentIndex:
         return fresh
 
     def _begin(self, topic_id: int, first: int, source: int) -> tuple[Totals, Columns]:
-        """Begin a run. What is stored here has one run per topic: its offsets have no gap."""
-        has_gap = source == 0 and (topic_id, 0) in self._open
+        """Begin a run. What is stored here has one run per topic: its offsets have no gap. An origin's may: it was told."""
+        has_gap = source == 0 and (topic_id, 0) in self._open and not topic_id & LOG_BIT
         invariant(not has_gap, "offsets of a topic have a gap", topic_id=topic_id, first=first)
         run = Totals(topic_id, self.segment, first, first, 0, 0, source, len(self.totals)), _empty_columns()
         self.totals.append(run[0])

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from oncemq.core.records import NOT_STORED
 from oncemq.core.state import BrokerState
 from oncemq.core.streams import ClientState, Kept, Stream
 from oncemq.core.topics import Subscription, Topic
@@ -99,7 +98,7 @@ def _stream(state: BrokerState, stream_id: bytes, stream: Stream) -> Described:
 
 
 def _outcome(state: BrokerState, kept: Kept) -> Described:
-    stored = [placement for placement in kept.placements if placement.first_offset != NOT_STORED]
+    stored = [placement for placement in kept.placements if placement.first_offset >= 0]
     return {
         "first_number": kept.first_number,
         "numbers": kept.numbers,

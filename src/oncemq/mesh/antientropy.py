@@ -116,6 +116,20 @@ class AntiEntropy:
         """Whether a neighbour is known to have all that we have."""
         return any(each.digest == self._had.digest for each in self._neighbours.values())
 
+    def phase_of(self, neighbour: Address) -> Phase:
+        """Whether a neighbour has what we have, as far as we know."""
+        known = self._neighbours.get(neighbour)
+        return known.phase if known is not None else Phase.IN_STEP
+
+    def seen(self) -> dict[Origin, int]:
+        """How far somebody has come, where that is further than we have."""
+        found: dict[Origin, int] = {}
+        for neighbour in self._neighbours.values():
+            for origin, number in neighbour.claims.items():
+                if number > self._had[origin]:
+                    found[origin] = max(number, found.get(origin, 0))
+        return found
+
     # --- comparing ----------------------------------------------------------------------------------------
 
     def on_digest(self, now_ms: int, sender: Address, digest: bytes, *, is_urgent: bool) -> None:

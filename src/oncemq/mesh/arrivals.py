@@ -20,6 +20,11 @@ class Early(msgspec.Struct, frozen=True, gc=False):
     sender: Address
 
 
+def weight_of(packet: Spread) -> int:
+    """How many bytes the names of a message cost in the journal at most, besides what every record costs."""
+    return sum(map(len, packet.topics)) + 32 * len(packet.topics)
+
+
 class EarlyMessages:
     def __init__(self, messages_max: int, bytes_max: int) -> None:
         self._messages_max = messages_max
@@ -33,11 +38,12 @@ class EarlyMessages:
 
     def add(self, packet: Spread, block: bytes | memoryview, sender: Address) -> bool:
         """Keep a message that has to wait; False if there is no room."""
-        if self.count >= self._messages_max or self.size_bytes + len(block) > self._bytes_max:
+        size_bytes = len(block) + weight_of(packet)
+        if self.count >= self._messages_max or self.size_bytes + size_bytes > self._bytes_max:
             return False
         self._waiting.setdefault(packet.origin, {})[packet.number] = Early(packet, block, sender)
         self.count += 1
-        self.size_bytes += len(block)
+        self.size_bytes += size_bytes
         return True
 
     def pop(self, origin: Origin, number: int) -> Early | None:
@@ -46,10 +52,20 @@ class EarlyMessages:
         if early is None:
             return None
         self.count -= 1
-        self.size_bytes -= len(early.block)
+        self.size_bytes -= len(early.block) + weight_of(early.packet)
         if not waiting:
             del self._waiting[origin]
         return early
+
+    def pop_whole(self, origin: Origin, number: int) -> list[Early]:
+        """Take out the message of that number with all of its transaction behind it; nothing unless all of it is here."""
+        last, waiting = number, self._waiting.get(origin, {})
+        while last in waiting and waiting[last].packet.has_more:
+            last += 1
+        if last not in waiting:
+            return []
+        found = [self.pop(origin, each) for each in range(number, last + 1)]
+        return [early for early in found if early is not None]
 
     def drop_through(self, origin: Origin, number: int) -> None:
         """What is had by now need not wait."""
@@ -57,5 +73,14 @@ class EarlyMessages:
             self.pop(origin, each)
 
     def lowest(self) -> list[tuple[Origin, int, Address]]:
-        """Of every origin with a hole: the first message that waits behind it, and who sent that."""
-        return [(origin, number := min(waiting), waiting[number].sender) for origin, waiting in self._waiting.items()]
+        """Of every origin with a hole: the first number behind it, and who may have it.
+
+        A hole may lie inside a transaction: then even what came of it waits.
+        """
+        found = []
+        for origin, waiting in self._waiting.items():
+            first = number = min(waiting)
+            while number in waiting and waiting[number].packet.has_more:
+                number += 1
+            found.append((origin, first if number in waiting else number + 1, waiting[first].sender))
+        return found

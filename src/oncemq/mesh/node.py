@@ -34,6 +34,7 @@ from oncemq.mesh.packets import NOWHERE, Address, MeshPacket, Origin
 from oncemq.mesh.settings import MeshSettings
 from oncemq.mesh.state import NodeState
 from oncemq.model.block import BadBlock, ValueTooLarge, check_block
+from oncemq.model.names import is_client_on_the_wire, is_valid_name
 from oncemq.ports import Dice
 
 URGENT_MS = 200
@@ -119,11 +120,20 @@ class MeshNode:
         self.membership.join(now_ms)
         return self._effects(now_ms)
 
-    def put(self, now_ms: int, topics: tuple[str, ...], publisher: str, count: int, block: bytes) -> MeshEffects:
+    def put(
+        self,
+        now_ms: int,
+        topics: tuple[str, ...],
+        publisher: str,
+        count: int,
+        block: bytes | memoryview,
+        *,
+        has_more: bool = False,
+    ) -> MeshEffects:
         """Take a message of our own: stored here, and told to all once it is synced. In a mesh every put is stored (R27)."""
         origin = self.own_origin
         number = self.state.had[origin] + 1
-        self._take(now_ms, p.Spread(origin, number, topics, publisher, count), block, NOWHERE)
+        self._take(now_ms, p.Spread(origin, number, topics, publisher, count, False, has_more), block, NOWHERE)
         return self._effects(now_ms)
 
     def want(self, topic: str) -> MeshEffects:
@@ -255,12 +265,13 @@ class MeshNode:
             self.broadcast.repeated((origin, number), sender)
         elif not _is_sound(packet, block):
             self.counters["unsound"] += 1
-        elif number == self.state.had[origin] + 1:
+        elif number == self.state.had[origin] + 1 and not packet.has_more:
             self._take(now_ms, packet, block, sender)
             self._take_early(now_ms, origin, number)
         elif self.early.add(packet, block, sender):
             self._tell_on(now_ms, packet, block, sender)
             self.antientropy.progressed(now_ms, origin)
+            self._take_early(now_ms, origin, self.state.had[origin])
         else:
             self.counters["early_dropped"] += 1
 
@@ -274,15 +285,18 @@ class MeshNode:
     def _store_next(self, packet: p.Spread, block: bytes | memoryview) -> None:
         wanted = self.state.topics.wanted_of(packet.topics)
         origin, number = packet.origin, packet.number
-        self._records.append(r.Taken(origin, number, packet.topics, wanted, packet.publisher, packet.count, block))
+        taken = r.Taken(origin, number, packet.topics, wanted, packet.publisher, packet.count, block, packet.has_more)
+        self._records.append(taken)
         if wanted:
             self._speech.append(HandOver(origin, number, wanted))
 
     def _take_early(self, now_ms: int, origin: Origin, number: int) -> None:
-        """What waited for the message just taken has its turn. It was told on when it came."""
-        while (early := self.early.pop(origin, number + 1)) is not None:
-            number += 1
-            self._store_next(early.packet, early.block)
+        """What waited for the message just taken has its turn, a transaction as a whole. It was told on when it came."""
+        while whole := self.early.pop_whole(origin, number + 1):
+            number += len(whole)
+            for early in whole:
+                self._store_next(early.packet, early.block)
+                self._has_caught_up = self._has_caught_up or early.packet.is_copy
             self.antientropy.progressed(now_ms, origin)
 
     def _tell_on(self, now_ms: int, packet: p.Spread, block: bytes | memoryview, sender: Address) -> None:
@@ -388,6 +402,10 @@ class MeshNode:
 
 def _is_sound(packet: p.Spread, block: bytes | memoryview) -> bool:
     """Whether the block is what its publisher cut; checked once, on arrival."""
+    if len(set(packet.topics)) != len(packet.topics) or not all(map(is_valid_name, packet.topics)):
+        return False
+    if not is_client_on_the_wire(packet.publisher):
+        return False
     try:
         return check_block(block).count == packet.count
     except (BadBlock, ValueTooLarge):

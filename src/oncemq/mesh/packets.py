@@ -169,6 +169,8 @@ class Spread(MeshPacket, frozen=True, array_like=True, gc=False):
     count: Count
     is_copy: bool = False
     """It was requested, so it is not told on."""
+    has_more: bool = False
+    """The next number belongs to the same transaction: whoever takes it takes both at once, or neither (R27)."""
 
 
 # --- anti-entropy -----------------------------------------------------------------------------------

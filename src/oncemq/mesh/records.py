@@ -35,6 +35,8 @@ class Taken(msgspec.Struct, frozen=True, array_like=True):
     publisher: str
     count: int
     block: bytes | memoryview = b""
+    has_more: bool = False
+    """The next number belongs to the same transaction: both are stored in one group."""
 
 
 class GivenUp(msgspec.Struct, frozen=True, array_like=True):

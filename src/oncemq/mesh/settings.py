@@ -44,3 +44,4 @@ class MeshSettings(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     request_timeout_ms: int = limits.MESH_REQUEST_TIMEOUT_MS
     request_messages: int = limits.MESH_REQUEST_MESSAGES
     retention_ms: int = limits.MESH_RETENTION_MS
+    retention_bytes: int = limits.MESH_RETENTION_BYTES

@@ -54,6 +54,10 @@ class Code(StrEnum):
     LATE_COMMAND = "late_command"
     TOO_MANY = "too_many"
     STOPPING = "stopping"
+    # Nodes of a mesh.
+    JOINING = "joining"
+    NOT_IN_A_MESH = "not_in_a_mesh"
+    NOT_A_NODE = "not_a_node"
 
 
 TEXTS: dict[Code, str] = {
@@ -88,6 +92,9 @@ TEXTS: dict[Code, str] = {
     Code.LATE_COMMAND: "a later command of this session was already carried out",
     Code.TOO_MANY: "a limit on the number of topics, subscriptions, clients or waiting gets is reached",
     Code.STOPPING: "the broker is stopping",
+    Code.JOINING: "this node has not joined its mesh yet: subscribe in a moment, or see 'oncemq mesh status'",
+    Code.NOT_IN_A_MESH: "a node of a mesh takes no staged parts: put the messages, or write to a broker that is no node",
+    Code.NOT_A_NODE: "this broker is no node of a mesh: see 'oncemq serve --mesh'",
 }
 
 FINAL_FOR_PUTS: frozenset[Code] = frozenset({Code.INVALID_NAME, Code.TOO_LARGE, Code.NO_SUBSCRIBERS})

@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How a mesh is run, from three places: a TOML file, the environment, flags; the later one wins.
+
+May not: know defaults: they are in limits.py.
+The idea: every field of MeshSettings is a key of the file's `[mesh]` table, a variable `ONCEMQ_MESH_<NAME>`, and a word of
+`--set NAME=VALUE`. What is no such name, or no number, is refused with the names there are.
+Next: mesh/settings.py.
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import msgspec
+
+from oncemq.core.shapes import Natural
+from oncemq.errors import UsageError
+from oncemq.mesh.settings import MeshSettings
+
+PREFIX = "ONCEMQ_MESH_"
+OTHERS = frozenset({"JOIN", "ADDRESS", "ADVERTISE", "CONFIG"})
+"""Variables of that prefix that are no settings."""
+
+
+def read_settings(file: Path | None, pairs: Iterable[str], environment: Mapping[str, str] | None = None) -> MeshSettings:
+    """Put the settings together."""
+    found: dict[str, object] = {}
+    if file is not None:
+        found |= _from_file(file)
+    variables = os.environ if environment is None else environment
+    found |= {
+        name.removeprefix(PREFIX).lower(): value
+        for name, value in variables.items()
+        if name.startswith(PREFIX) and name.removeprefix(PREFIX) not in OTHERS
+    }
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals:
+            raise UsageError(f"--set {pair!r}: use NAME=VALUE, like --set heartbeat_ms=500")
+        found[name] = value
+    return MeshSettings(**{name: _number(name, value) for name, value in found.items()})
+
+
+def _from_file(file: Path) -> dict[str, object]:
+    try:
+        content = tomllib.loads(file.read_text())
+    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as problem:
+        raise UsageError(f"cannot read {file}: {problem}") from problem
+    table = content.get("mesh", {})
+    if not isinstance(table, dict):
+        raise UsageError(f"{file}: [mesh] is no table")
+    return table
+
+
+def _number(name: str, value: object) -> int:
+    names = [field.name for field in msgspec.structs.fields(MeshSettings)]
+    if name not in names:
+        raise UsageError(f"a mesh has no setting {name!r}: there are {', '.join(names)}")
+    try:
+        return msgspec.convert(value, type=Natural, strict=False)
+    except msgspec.ValidationError as problem:
+        raise UsageError(f"{name} = {value!r}: use a whole number, 0 or more") from problem

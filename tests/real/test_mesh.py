@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A mesh of real processes: put at one node, get at another, kill -9, restart, and everything is delivered once everywhere."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+import oncemq
+from oncemq.cli.meshing.nodes import Node, Nodes
+from oncemq.cli.meshing.trial import Plan, run_trial
+from tests.real.harness import until
+
+pytestmark = pytest.mark.real
+
+QUICK = ("--set", "heartbeat_ms=200", "--set", "heartbeat_timeout_ms=1500", "--set", "digest_grace_ms=500", "--log-level", "info")
+
+
+@contextmanager
+def mesh_of(directory: Path, count: int, *options: str) -> Iterator[Nodes]:
+    with Nodes(directory, count, (*QUICK, *options)) as nodes:
+        nodes.start()
+        until(lambda: all(is_member(node) for node in nodes), "every node has joined")
+        yield nodes
+
+
+def is_member(node: Node) -> bool:
+    status = node.status()
+    return status is not None and status.life == "member" and bool(status.neighbours)
+
+
+def test_what_is_put_at_one_node_is_got_at_another_through_kill_9(tmp_path: Path) -> None:
+    with (
+        mesh_of(tmp_path, 2) as (here, there),
+        oncemq.connect(here.address, id="writer", state=tmp_path / "writer") as writer,
+        oncemq.connect(there.address, id="reader", state=tmp_path / "reader") as reader,
+    ):
+        reader.subscribe("orders")
+        assert writer.put("orders", b"one").stored
+        assert reader.get("orders", timeout=20).value == b"one"
+        there.kill()
+        writer.put_many("orders", [b"two", b"three"])
+        there.start([here.mesh], QUICK)
+        there.wait_until_ready()
+        assert [reader.get("orders", timeout=20).value for _ in range(2)] == [b"two", b"three"]
+        here.kill()
+        here.start([there.mesh], QUICK)
+        here.wait_until_ready()
+        writer.put("orders", b"four")
+        assert reader.get("orders", timeout=20).value == b"four"
+        assert reader.get_many("orders", timeout=1) == []
+
+
+def test_killed_nodes_come_back_and_every_node_has_delivered_everything_once(tmp_path: Path) -> None:
+    result = run_trial(tmp_path, Plan(nodes=6, messages=8, failed=0.5, seed=3, options=QUICK))
+    assert result.violations == {}
+    assert (result.killed, result.put, result.delivered) == (3, 48, 6 * 48)
+
+
+def test_a_mesh_that_was_wholly_killed_comes_back_without_its_contacts(tmp_path: Path) -> None:
+    """Who was known is in a file: the nodes find each other although nobody is told whom to join."""
+    with mesh_of(tmp_path, 3) as nodes:
+        until(lambda: all((node.directory / "mesh-members.json").exists() for node in nodes), "members are written down")
+        with oncemq.connect(nodes[2].address, id="reader", state=tmp_path / "reader") as reader:
+            reader.subscribe("orders")
+            nodes.kill(nodes)
+            for node in nodes:
+                node.start([], QUICK)
+            for node in nodes:
+                node.wait_until_ready()
+            with oncemq.connect(nodes[0].address) as writer:
+                writer.put("orders", b"after the storm")
+            assert reader.get("orders", timeout=20).value == b"after the storm"
+
+
+def test_a_node_that_leaves_waits_until_a_neighbour_has_everything(tmp_path: Path) -> None:
+    with mesh_of(tmp_path, 3) as nodes, oncemq.connect(nodes[2].address, id="reader", state=tmp_path / "reader") as reader:
+        reader.subscribe("orders")
+        with oncemq.connect(nodes[1].address) as writer:
+            writer.put_many("orders", [b"%d" % number for number in range(500)])
+        nodes[1].ask_to_stop()
+        assert nodes[1].wait_until_ended() == 0
+        got = [message.value for message in _get(reader, 500)]
+        assert got == [b"%d" % number for number in range(500)]
+
+
+def _get(reader: oncemq.Client, count: int) -> list[oncemq.Message]:
+    found: list[oncemq.Message] = []
+    while len(found) < count:
+        more = reader.get_many("orders", count, timeout=20)
+        assert more, f"only {len(found)} of {count} came"
+        found += more
+    return found
+
+
+def test_a_client_that_comes_to_another_node_is_told(tmp_path: Path) -> None:
+    with mesh_of(tmp_path, 2) as (here, there):
+        with oncemq.connect(here.address, id="billing", state=tmp_path / "billing"):
+            pass
+        with pytest.raises(oncemq.Diverged, match="another"):
+            oncemq.connect(there.address, id="billing", state=tmp_path / "billing").close()
+
+
+def test_what_is_put_at_one_node_is_pushed_to_listeners_at_another(tmp_path: Path) -> None:
+    with mesh_of(tmp_path, 2) as (here, there):
+        heard: list[bytes] = []
+
+        def listen() -> None:
+            with oncemq.connect(there.address, id="ear", state=tmp_path / "ear") as ear:
+                ear.subscribe("orders")
+                is_listening.set()
+                for message in ear.listen("orders"):
+                    heard.append(message.value)
+                    if message.value == b"end":
+                        return
+
+        is_listening = threading.Event()
+        thread = threading.Thread(target=listen)
+        thread.start()
+        assert is_listening.wait(20)
+        with oncemq.connect(here.address) as writer:
+            writer.put_many("orders", [b"one", b"two", b"end"])
+        thread.join(20)
+        assert heard == [b"one", b"two", b"end"]
