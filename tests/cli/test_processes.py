@@ -150,20 +150,22 @@ def test_a_crash_point_ends_the_process_there(shell: Shell, start: Start, tmp_pa
 
 
 def test_the_demo_counts_and_cleans_up(start: Start, tmp_path: Path) -> None:
-    program = start("demo", "--messages", "200", "--kills", "2", "--json", TMPDIR=str(tmp_path))
+    program = start("demo", "--seconds", "3", "--no-spark", "--json", TMPDIR=str(tmp_path))
     ended = program.end()
 
     assert ended.code == 0, ended.err
-    assert (ended.json["kills"], len(ended.json["subscribers"])) == (2, 3)
+    assert (ended.json["lost"], ended.json["twice"], ended.json["violations"], ended.json["effects_exact"]) == (0, 0, 0, True)
+    assert ended.json["kills"] >= 1
+    assert [row["subscriber"] for row in ended.json["subscribers"]] == ["plain", "live", "ledger"]
     for row in ended.json["subscribers"]:
-        assert [row[name] for name in ("put", "got", "lost", "twice")] == [200, 200, 0, 0]
+        assert row["put"] == row["got"] > 0
     assert [path for path in tmp_path.iterdir() if path.name.startswith("oncemq-demo")] == []
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_demo_leaves_nothing_behind(start: Start, tmp_path: Path, number: signal.Signals) -> None:
-    program = start("demo", "--messages", "1000000", "--kills", "0", TMPDIR=str(tmp_path))
-    wait_until(lambda: any(tmp_path.glob("oncemq-demo-*/publisher/facts")), "messages flow")
+    program = start("demo", "--seconds", "600", "--no-spark", TMPDIR=str(tmp_path))
+    wait_until(lambda: any(tmp_path.glob("oncemq-demo-*/histories/publisher-1.jsonl")), "messages flow")
     directory = next(tmp_path.glob("oncemq-demo-*"))
 
     program.signal(number)

@@ -115,8 +115,7 @@ def test_commands_do_not_load_what_help_does_not_need() -> None:
     source = importlib.import_module("tests.tidy.source")
     heavy = re.compile(r"^(?:from|import) (?:rich|pyspark|oncemq\.(?:client|engine|journal|wire))\b", flags=re.MULTILINE)
     lazily = [each for each in source.sources("src/oncemq/cli") if "benchmarks/" not in each.path]
-    late = {"src/oncemq/cli/demo_roles.py"}  # A program of its own.
-    assert [each.path for each in lazily if heavy.search(each.text) and each.path not in late] == []
+    assert [each.path for each in lazily if heavy.search(each.text)] == []
 
 
 @pytest.mark.real

@@ -1,22 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`oncemq demo`: kill a broker again and again while messages flow, then count what every subscriber got.
+"""`oncemq demo`: kill everybody again and again while messages flow, then have Spark prove what each of them got.
 
 May not: count what it did not read from the files of those it happened to.
-The idea: a real broker, a publisher and three subscribers, all processes. When the publisher reaches a mark the broker is
-killed (SIGKILL) and started again at the same address. In the end put, got, lost and twice are compared.
-Next: demo_stage.py for the processes, demo_roles.py for what they do.
+The idea: a real broker, two publishers and three subscribers, all processes, killed (SIGKILL) and started again in turn, while a
+Spark process archives the topic. In the end the histories are audited, and put, got, lost and twice are shown.
+Next: demonstrating/director.py for the order of things.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import shutil
 import signal
 import tempfile
 import time
-from collections import Counter
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+import msgspec
 import typer
 
 from oncemq.cli.exits import Exit
@@ -24,37 +26,51 @@ from oncemq.cli.options import Json
 from oncemq.cli.output import Output, output_of
 
 if TYPE_CHECKING:
-    from oncemq.cli.demo_display import Display
-    from oncemq.cli.demo_stage import Actor, Stage
+    from oncemq.cli.demonstrating.director import Director, Facts
+    from oncemq.cli.demonstrating.lake import Findings
+    from oncemq.cli.demonstrating.stage import Stage
+    from oncemq.cli.torturing.processes import Child
 
-SUBSCRIBERS = 3
-_DRAIN_S = 60.0
-_LOOK_S = 0.05
+_AUDIT_S = 180.0
+_NEXT = (
+    "oncemq serve data                         a broker of your own; kill -9 it as you like",
+    "oncemq shell                              put and get by hand",
+    "oncemq torture --kills 20                 power cuts, full disks, partitions, and the same judges",
+    "oncemq sim --seeds 20                     the same in simulated worlds, thousands of faults a minute",
+)
 
 
 def demo(
     context: typer.Context,
-    messages: Annotated[int, typer.Option(min=1, help="How many messages to put.")] = 20_000,
-    kills: Annotated[int, typer.Option(min=0, max=100, help="How often to kill the broker.")] = 5,
+    seconds: Annotated[float, typer.Option(min=1, max=3600, help="How long processes are killed.")] = 20,
+    seed: Annotated[int, typer.Option(help="Who is killed when.")] = 1,
+    report: Annotated[Path, typer.Option("--report", metavar="DIR", file_okay=False, help="Where the page goes.")] = Path(
+        "demo-report"
+    ),
+    spark: Annotated[bool, typer.Option("--spark/--no-spark", help="Archive and audit on Spark, and write a page.")] = True,
     _json: Json = False,
 ) -> int:
-    """Kill a broker while messages flow to three subscribers, and count: lost and twice must be 0.
+    """Kill a broker and its clients while messages flow, and have an audit prove: nothing lost, nothing twice.
 
-    Everything happens in a temporary directory on a free port. Exit code 1 if a message was lost or came twice; the
-    directory is then kept.
+    Everything happens in a temporary directory on free ports of loopback. Exit code 1 if a promise was broken; the directory is
+    then kept.
 
     oncemq demo
-    oncemq demo --messages 100000 --kills 20
+    oncemq demo --seconds 60 --seed 7
+    oncemq demo --no-spark --json
     """
-    from oncemq.cli.demo_stage import DemoFailed
+    from oncemq.cli.torturing.processes import TortureFailed
 
     output = output_of(context)
+    if spark and importlib.util.find_spec("pyspark") is None:
+        output.warn("without Spark there is no table, no audit on Spark and no page: pip install 'oncemq[spark]'")
+        spark = False
     directory = Path(tempfile.mkdtemp(prefix="oncemq-demo-"))
     is_right = False
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # Either signal ends all processes of the demo.
     try:
-        is_right = _perform(output, directory, messages, kills)
-    except DemoFailed as failed:
+        is_right = _perform(output, directory, seconds, seed, report if spark else None)
+    except TortureFailed as failed:
         output.failure("demo_failed", str(failed))
     except KeyboardInterrupt:
         is_right = True  # Nothing is wrong with what is there: nobody needs it.
@@ -68,77 +84,112 @@ def demo(
     return Exit.OK if is_right else Exit.FAILED
 
 
-def _perform(output: Output, directory: Path, messages: int, kills: int) -> bool:
-    from oncemq.cli.demo_display import Display
-    from oncemq.cli.demo_stage import Stage
+def _perform(output: Output, directory: Path, seconds: float, seed: int, report: Path | None) -> bool:
+    from oncemq.cli.demonstrating.director import Director
+    from oncemq.cli.demonstrating.display import Display
+    from oncemq.cli.demonstrating.stage import Stage
 
     started = time.monotonic()
-    names = [f"subscriber-{number + 1}" for number in range(SUBSCRIBERS)]
-    with Stage(directory) as stage, Display(output, directory, ["publisher", *names], messages) as display:
-        subscribers = [stage.role("listen", name) for name in names]
-        for subscriber in subscribers:
-            subscriber.first_line()
-        marks = [str(messages * (number + 1) // (kills + 1)) for number in range(kills)]
-        killed = _publish(stage, stage.role("publish", "publisher", str(messages), *marks), display)
-        _drain(subscribers, display)
-        if stage.broker.end() != Exit.OK:
-            raise stage.broker.failed("did not stop cleanly")
-    rows = [_counted(directory, name) for name in names]
-    is_right = all(row["lost"] == row["twice"] == 0 and row["put"] == row["got"] == messages for row in rows)
-    _report(output, rows, killed, time.monotonic() - started)
+    stage = Stage(directory, seed)
+    with ExitStack() as world:
+        world.callback(stage.close)
+        display = world.enter_context(Display(output, stage, has_lake=report is not None))
+        director = Director(stage, seed, display.on_look, display.on_kill)
+        stage.open()
+        lake = _start_lake(stage, report)
+        director.run(seconds)
+        stage.errand("read")
+        findings = None
+        if lake is not None:
+            display.say("everybody has everything; Spark reads all histories")
+            findings = _audited(lake, stage, director)
+        stage.stop_broker()
+    return _told(output, stage, director.facts, findings, time.monotonic() - started)
+
+
+def _start_lake(stage: Stage, report: Path | None) -> Child | None:
+    if report is None:
+        return None
+    where = [str(stage.directory), stage.address, str(report.resolve())]
+    return stage.spawn("lake", ["oncemq.cli.demonstrating.lake", *where])
+
+
+def _audited(lake: Child, stage: Stage, director: Director) -> Findings:
+    """Have Spark finish the table and judge: what it found is the last line it says."""
+    from oncemq.cli.demonstrating.lake import FACTS, Findings
+
+    lake.next_line(_AUDIT_S)  # "ready": a busy machine takes its time to start Spark.
+    stored = _stored(stage.directory)
+    director.wait(lambda: director.facts.latest("lake") >= stored or lake.code is not None, "have the table catch up")
+    draft = stage.directory / f"{FACTS}.new"
+    draft.write_bytes(msgspec.json.encode(director.facts))
+    draft.rename(stage.directory / FACTS)
+    return msgspec.json.decode(lake.next_line(_AUDIT_S), type=Findings)
+
+
+def _stored(directory: Path) -> int:
+    """How many messages the topic has, as they were read from it one by one at the end."""
+    from oncemq.cli.torturing.recorder import events_of, history_of
+
+    return sum(event["op"] == "log" for event in events_of(history_of(directory, "harness")))
+
+
+def _told(output: Output, stage: Stage, facts: Facts, findings: Findings | None, seconds: float) -> bool:
+    """Say what came of it; whether every promise was kept."""
+    rows = _rows(stage, findings)
+    violations = findings.violations if findings is not None else _judged_here(stage.directory)
+    is_right = not violations and all(row["lost"] == row["twice"] == 0 for row in rows)
+    page = findings.page if findings is not None else ""
+    result = {
+        "put": rows[0]["put"],
+        "kills": len(facts.kills),
+        "lost": sum(int(str(row["lost"])) for row in rows),
+        "twice": sum(int(str(row["twice"])) for row in rows),
+        "violations": violations,
+        "effects_exact": all(row["lost"] == row["twice"] == 0 for row in rows if row["subscriber"] == "ledger"),
+        "seconds": round(seconds, 1),
+        "report": page,
+    }
+    if output.is_json:
+        output.card(result | {"subscribers": rows})
+        return is_right
+    output.rows("subscribers", rows, empty="")
+    output.line(
+        f"{len(facts.kills)} kills in {seconds:.0f} s: {result['lost']} lost, {result['twice']} twice, {violations} violations"
+    )
+    if page:
+        output.note(f"the page with plots: {page}")
+    output.note("try next:")
+    for line in _NEXT:
+        output.note(f"  {line}")
     return is_right
 
 
-def _publish(stage: Stage, publisher: Actor, display: Display) -> int:
-    """Let the publisher run to its end; whenever it says that it reached a mark, kill the broker."""
-    killed = 0
-    while (line := publisher.line(_LOOK_S)) != "":
-        if line is not None:
-            pid, down_s = stage.broker.pid, stage.kill_broker()
-            killed += 1
-            display.say(f"kill -9 {pid} after {int(line):,} messages; broker {stage.broker.pid} is back after {down_s:.1f} s")
-        display.update()
-    if publisher.wait(_DRAIN_S) != 0:
-        raise publisher.failed("failed")
-    return killed
+def _judged_here(directory: Path) -> int:
+    """Without Spark: the judges of the simulator, in memory."""
+    from oncemq.cli.torturing.recorder import merged
+    from oncemq.sim.checkers import check
+
+    return sum(len(witnesses) for witnesses in check(merged(directory / "histories")).values())
 
 
-def _drain(subscribers: list[Actor], display: Display) -> None:
-    """Everything is put: let the subscribers take what is left, and end."""
-    for subscriber in subscribers:
-        if subscriber.process.stdin is not None:
-            subscriber.process.stdin.close()
-    deadline = time.monotonic() + _DRAIN_S
-    while any(subscriber.process.poll() is None for subscriber in subscribers):
-        if time.monotonic() > deadline:
-            raise subscribers[0].failed("and the others did not come to an end")
-        subscribers[0].line(_LOOK_S)
-        display.update()
-    for subscriber in subscribers:
-        if subscriber.wait(0) != 0:
-            raise subscriber.failed("failed")
+def _rows(stage: Stage, findings: Findings | None) -> list[dict[str, object]]:
+    """One row per reader: what was put, what it got, and how that differs."""
+    from oncemq.cli.demonstrating.director import booked
+    from oncemq.cli.torturing.recorder import merged
+    from oncemq.cli.torturing.verdict import deliveries_of
+
+    stored = _stored(stage.directory)
+    figures = findings.subscriptions if findings is not None else deliveries_of(merged(stage.directory / "histories"))
+    rows = [_row(name, stored, figures[name]) for name in ("plain", "live")]
+    effects, different = booked(stage.directory)
+    ledger = {"got": different, "lost": stored - different, "twice": effects - different, "in_doubt": 0}
+    rows.append(_row("ledger", stored, ledger, effects))
+    if findings is not None:
+        lake = {"got": findings.rows, "lost": stored - findings.rows, "twice": 0, "in_doubt": 0}
+        rows.append(_row("lake", stored, lake))
+    return rows
 
 
-def _counted(directory: Path, name: str) -> dict[str, object]:
-    """Compare what was confirmed with what a subscriber wrote down."""
-    from oncemq.cli.demo_roles import facts_in
-
-    put = facts_in(directory / "publisher").read_bytes().split()
-    got = facts_in(directory / name).read_bytes().split()
-    times = Counter(got)
-    return {
-        "subscriber": name,
-        "put": len(put),
-        "got": len(got),
-        "lost": len(set(put) - times.keys()),
-        "twice": sum(count - 1 for count in times.values()),
-    }
-
-
-def _report(output: Output, rows: list[dict[str, object]], kills: int, seconds: float) -> None:
-    if output.is_json:
-        output.card({"kills": kills, "seconds": round(seconds, 1), "subscribers": rows})
-        return
-    output.rows("subscribers", [dict(row) for row in rows], empty="")
-    lost, twice = (sum(int(str(row[key])) for row in rows) for key in ("lost", "twice"))
-    output.line(f"the broker was killed {kills} times in {seconds:.1f} s: {lost} lost, {twice} twice")
+def _row(name: str, stored: int, figures: dict[str, int], effects: int | None = None) -> dict[str, object]:
+    return {"subscriber": name, "put": stored, **figures, "effects": effects}

@@ -87,8 +87,8 @@ def _page(audit: Audit, images: dict[str, bytes]) -> str:
     parts = [
         f"<h1>Audit</h1><p class='verdict'>{held}</p>",
         table_of("What was judged", list(facts), [list(facts.values())]),
-        _verdict_table(audit),
-        table_of("Time from put to get, in ms", ["subscription", "messages", *QUANTILES, "max"], latency_rows(audit.latencies)),
+        verdict_table(audit),
+        latency_table(audit),
         *(image_of(name, image) for name, image in images.items()),
     ]
     if audit.in_doubt:
@@ -107,7 +107,12 @@ def latency_rows(latencies: Sequence[Latency]) -> list[list[object]]:
     return rows
 
 
-def _verdict_table(audit: Audit) -> str:
+def latency_table(audit: Audit) -> str:
+    columns = ["subscription", "messages", *QUANTILES, "max"]
+    return table_of("Time from put to get, in ms", columns, latency_rows(audit.latencies))
+
+
+def verdict_table(audit: Audit) -> str:
     columns = ["verdict", "law", "subscription", "checked", "violations", "witness"]
     rows = [[one.verdict, one.law, one.subscription or "all", one.checked, one.violations, one.witness] for one in audit.verdicts]
     return table_of("Verdicts", columns, rows, [verdict.is_guilty for verdict in audit.verdicts])

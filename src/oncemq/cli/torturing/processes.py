@@ -76,6 +76,22 @@ class Child:
         if not self.is_ready(_START_S):
             raise self.failed("did not start")
 
+    def first_line(self) -> str:
+        """The line that says it is ready."""
+        line = self.next_line(_START_S)
+        self._is_heard = True
+        return line
+
+    def next_line(self, within_s: float) -> str:
+        """What it says next."""
+        out = self._process.stdout
+        line = out.readline().decode() if out is not None and select.select([out], [], [], within_s)[0] else ""
+        if not line:
+            raise self.failed(
+                f"ended with exit code {self.wait()}" if self.code is not None else f"said nothing for {within_s:.0f} s"
+            )
+        return line
+
     def wait(self, within_s: float = _STOP_S) -> int:
         try:
             return self._process.wait(within_s)

@@ -39,7 +39,8 @@ class Verdict(msgspec.Struct, frozen=True):
 
 def judge(events: list[Event]) -> Verdict:
     found = check(events)
-    lost, twice = _count_deliveries(events)
+    counts = deliveries_of(events).values()
+    lost, twice = sum(row["lost"] for row in counts), sum(row["twice"] for row in counts)
     return Verdict(
         put=_count(events, "put", "invoke"),
         confirmed=len({event["message"] for event in events if event["op"] == "put" and event["kind"] == "ok"}),
@@ -63,14 +64,14 @@ def _doubts(events: list[Event]) -> set[tuple[Lane, int, int, int]]:
     return {(_lane(event), _number(event, "life"), _number(event, "first"), _number(event, "end")) for event in told}
 
 
-def _count_deliveries(events: list[Event]) -> tuple[int, int]:
-    """How many stored messages a subscription never got, and how many it got again without having asked for that."""
+def deliveries_of(events: list[Event]) -> dict[str, dict[str, int]]:
+    """Of each subscription: got, in doubt, stored messages it never got, and those it got again without having asked for that."""
     starts: dict[Lane, int] = {}
     got: dict[Lane, set[int]] = defaultdict(set)
     held: dict[Lane, set[int]] = defaultdict(set)
     """Got, and not asked for again since."""
     stored: dict[str, set[int]] = defaultdict(set)
-    twice = 0
+    counts: dict[str, dict[str, int]] = defaultdict(lambda: {"got": 0, "lost": 0, "twice": 0, "in_doubt": 0})
     for event in events:
         match event["op"], event["kind"]:
             case "subscribe", "ok":
@@ -78,14 +79,18 @@ def _count_deliveries(events: list[Event]) -> tuple[int, int]:
             case "repeat", "ok":
                 held[_lane(event)] -= set(range(_number(event, "first"), _number(event, "end")))
             case "deliver", "ok":
-                offset = _number(event, "offset")
-                twice += offset in held[_lane(event)]
-                held[_lane(event)].add(offset)
-                got[_lane(event)].add(offset)
+                lane, offset = _lane(event), _number(event, "offset")
+                counts[lane[0]]["got"] += 1
+                counts[lane[0]]["twice"] += offset in held[lane]
+                held[lane].add(offset)
+                got[lane].add(offset)
         if event["op"] in {"put", "log", "deliver"} and event["kind"] == "ok" and event.get("offset") is not None:
             stored[str(event["topic_id"])].add(_number(event, "offset"))
-    missed = (len({offset for offset in stored[lane[1]] - got[lane] if offset >= start}) for lane, start in starts.items())
-    return sum(missed), twice
+    for lane, start in starts.items():
+        counts[lane[0]]["lost"] += sum(offset >= start for offset in stored[lane[1]] - got[lane])
+    for (subscription, _), _, first, end in _doubts(events):
+        counts[subscription]["in_doubt"] += end - first
+    return counts
 
 
 def _lane(event: Event) -> Lane:

@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The page of `oncemq demo`: the audit's verdicts, and how the run looked while processes died.
+
+May not: compute anything but differences of what was counted.
+Next: report.py for the page of any audit, drawing.py for tables and axes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from oncemq.pipeline.audit import Audit
+from oncemq.pipeline.drawing import axes_of, image_of, page_of, png_of, table_of
+from oncemq.pipeline.report import flow_plot, latency_plot, latency_table, verdict_table
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+Kills = Sequence[tuple[float, str]]
+_BEHIND = {"plain": "-", "live": "--", "ledger": "-.", "lake": ":"}
+_PUBLISHERS = "publisher"
+
+
+def write_demo_page(
+    audit: Audit, at_s: Sequence[float], counts: Mapping[str, Sequence[int]], kills: Kills, directory: Path
+) -> Path:
+    """Write index.html and its plots; return where the page is."""
+    directory.mkdir(parents=True, exist_ok=True)
+    throughput = flow_plot(audit.flow)
+    _mark_kills(throughput.axes[0], kills)
+    plots = {"throughput": throughput, "latency": latency_plot(audit.latencies), "lag": lag_plot(at_s, counts, kills)}
+    images = {name: png_of(figure) for name, figure in plots.items()}
+    for name, image in images.items():
+        (directory / f"{name}.png").write_bytes(image)
+    held = "Every law held." if not audit.violations else f"{audit.violations:,} violations."
+    said = f"{audit.totals.put:,} messages were put while {len(kills)} processes were killed with kill -9."
+    parts = [
+        f"<h1>OnceMQ demo</h1><p class='verdict'>{held}</p><p>{said}</p>",
+        *(image_of(name, image) for name, image in images.items()),
+        latency_table(audit),
+        verdict_table(audit),
+        table_of("Killed", ["after (s)", "process"], [[round(second, 1), name] for second, name in kills]),
+    ]
+    page = directory / "index.html"
+    page.write_text(page_of("OnceMQ demo", parts), encoding="utf-8")
+    return page
+
+
+def lag_plot(at_s: Sequence[float], counts: Mapping[str, Sequence[int]], kills: Kills) -> Figure:
+    """How many messages each reader was behind what had been put."""
+    figure, axes = axes_of("Lag", "time since the run began (s)", "messages behind what was put")
+    put = [sum(found) for found in zip(*(counts[name] for name in counts if name.startswith(_PUBLISHERS)), strict=True)]
+    for name, dashes in _BEHIND.items():
+        if any(counts.get(name, ())):
+            behind = [max(0, total - got) for total, got in zip(put, counts[name], strict=True)]
+            axes.plot(at_s, behind, dashes, color="black", linewidth=1.5, label=name)
+    axes.set_ylim(bottom=0)
+    _mark_kills(axes, kills)
+    axes.legend(frameon=False)
+    return figure
+
+
+def _mark_kills(axes: Axes, kills: Kills) -> None:
+    """A line for each kill; those of the broker, which everybody feels, are thicker."""
+    for place, is_broker in enumerate((True, False)):
+        label = "broker killed" if is_broker else "client killed"
+        times = [second for second, name in kills if (name == "broker") == is_broker]
+        for second in times:
+            axes.axvline(second, color="0.6", linewidth=2.5 - 1.7 * place, zorder=0, label=label if second == times[0] else None)
+    axes.legend(frameon=False)
