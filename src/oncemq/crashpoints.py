@@ -20,7 +20,6 @@ POINTS: tuple[str, ...] = (
     "broker.between_answers",
     "broker.after_answers",
     "broker.after_live",
-    "mesh.between_packets",
     "journal.before_segment_rename",
     "journal.after_segment_rename",
     "journal.before_snapshot_rename",
@@ -45,7 +44,10 @@ POINTS: tuple[str, ...] = (
     "client.after_hand_over",
     "client.before_state_rename",
 )
-"""Every crash point, so that tests can visit each one and a misspelt name is found."""
+"""Every crash point of a broker and its clients, so that tests can visit each one and a misspelt name is found."""
+
+NODE_POINTS: tuple[str, ...] = ("mesh.between_packets",)
+"""Those that only a node of a mesh comes by."""
 
 _hook: Callable[[str], None] | None = None
 

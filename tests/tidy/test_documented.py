@@ -82,14 +82,19 @@ def test_every_command_is_in_the_commands_page() -> None:
     assert undocumented_commands(commands, page("docs/commands.md")) == []
 
 
+def _points() -> tuple[str, ...]:
+    registry = importlib.import_module("oncemq.crashpoints")
+    return (*registry.POINTS, *registry.NODE_POINTS)
+
+
 def test_every_crash_point_is_reached_somewhere() -> None:
-    points = importlib.import_module("oncemq.crashpoints").POINTS
+    points = _points()
     reached = {name for source in package() for _, name in reached_points(source)}
     assert sorted(set(points) - reached) == []
 
 
 def test_every_crash_point_that_is_reached_is_registered() -> None:
-    points = importlib.import_module("oncemq.crashpoints").POINTS
+    points = _points()
     found = [(f"{source.path}:{line}", name) for source in package() for line, name in reached_points(source)]
     assert [(where, name) for where, name in found if name not in points] == []
 

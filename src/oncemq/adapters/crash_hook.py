@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 
-from oncemq.crashpoints import POINTS, install
+from oncemq.crashpoints import NODE_POINTS, POINTS, install
 from oncemq.errors import UsageError
 
 VARIABLE = "ONCEMQ_CRASH_AT"
@@ -23,7 +23,7 @@ def install_from_environment() -> None:
     if not wanted:
         return
     name, _, times = wanted.partition(":")
-    if name not in POINTS or not (times or "1").isdigit():
+    if name not in (*POINTS, *NODE_POINTS) or not (times or "1").isdigit():
         raise UsageError(f"{VARIABLE}={wanted!r}: use NAME or NAME:COUNT with one of {', '.join(POINTS)}")
     remaining = int(times or "1")
 
