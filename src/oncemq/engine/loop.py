@@ -134,12 +134,12 @@ class BrokerLoop:
         if due_in_ms > 0:
             self._network.wait(min(due_in_ms, wait_ms_max))
         arrived = self._drain()
-        if arrived:
+        has_heard = self.mesh is not None and self.mesh.drain()
+        if arrived or has_heard:
             reach("broker.after_receive")
         now = self._clock.now()
         if self.mesh is not None:
             self.mesh.now = now
-            self.mesh.drain()
         if self.machine.is_tidy_due(now):
             self.journal.trim(self.machine.lows())
             self._is_cleaning = True

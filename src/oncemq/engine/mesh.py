@@ -113,13 +113,13 @@ class MeshSide:
             return self.node.due_ms
         return min(self.node.due_ms, self.now.ticks_ms + (_SERVING_MS if self._can_serve else _WAITING_MS))
 
-    def drain(self) -> None:
-        """Take what other nodes sent, up to the bounds of one drain."""
+    def drain(self) -> bool:
+        """Take what other nodes sent, up to the bounds of one drain; say whether that was anything."""
         packets = size_bytes = 0
         while packets < DRAIN_PACKETS_MAX and size_bytes < DRAIN_BYTES_MAX:
             frames = self._links.receive()
             if frames is None:
-                return
+                break
             packets += 1
             size_bytes += sum(map(len, frames))
             try:
@@ -127,6 +127,7 @@ class MeshSide:
             except MalformedPacket as problem:
                 self.counters["malformed"] += 1
                 log.debug("unreadable packet of a node: %s", problem.reason)
+        return packets > 0
 
     def room(self) -> tuple[int, int]:
         """Bytes and records that this drain may need: what was heard, and what waits for it."""

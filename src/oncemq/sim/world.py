@@ -40,8 +40,16 @@ class SimClient(Client):
 class World:
     """One seeded world with one broker."""
 
-    def __init__(self, seed: int = 0, *, settings: JournalSettings = _SMALL, retain: str = "", limit: str = "") -> None:
-        self.scheduler = Scheduler(seed)
+    def __init__(
+        self,
+        seed: int = 0,
+        *,
+        settings: JournalSettings = _SMALL,
+        retain: str = "",
+        limit: str = "",
+        scheduler: Scheduler | None = None,
+    ) -> None:
+        self.scheduler = scheduler or Scheduler(seed)
         self.clock = SimClock(self.scheduler)
         self.entropy = SimEntropy(self.scheduler.random("entropy"))
         self.network = SimNetwork(self.scheduler)
@@ -77,7 +85,7 @@ class World:
 
     def _serve(self) -> None:
         try:
-            self.loop = BrokerLoop.open(self.disk, self.network, self.clock, self.entropy, self._settings)
+            self.loop = self.open_loop()
             self.network.come_up()
             self.on_up()
             while self.loop.step():
@@ -86,6 +94,10 @@ class World:
         finally:
             self.network.go_down()
             self.disk.kill()  # However it ended, the process is gone, and its lock with it.
+
+    def open_loop(self) -> BrokerLoop:
+        """Recover the disk as it is now."""
+        return BrokerLoop.open(self.disk, self.network, self.clock, self.entropy, self._settings)
 
     @property
     def is_broker_running(self) -> bool:
