@@ -156,7 +156,8 @@ def test_the_demo_counts_and_cleans_up(start: Start, tmp_path: Path) -> None:
     assert ended.code == 0, ended.err
     assert (ended.json["lost"], ended.json["twice"], ended.json["violations"], ended.json["effects_exact"]) == (0, 0, 0, True)
     assert ended.json["kills"] >= 1
-    assert [row["subscriber"] for row in ended.json["subscribers"]] == ["plain", "live", "ledger"]
+    nodes = [f"mesh node-{number}" for number in range(3)]
+    assert [row["subscriber"] for row in ended.json["subscribers"]] == ["plain", "live", "ledger", *nodes]
     for row in ended.json["subscribers"]:
         assert row["put"] == row["got"] > 0
     assert [path for path in tmp_path.iterdir() if path.name.startswith("oncemq-demo")] == []

@@ -3,7 +3,7 @@
 
 May not: count what it did not read from the files of those it happened to.
 The idea: a real broker, two publishers and three subscribers, all processes, killed (SIGKILL) and started again in turn, while a
-Spark process archives the topic. In the end the histories are audited, and put, got, lost and twice are shown.
+Spark process archives the topic and three nodes of a mesh do without it. In the end the histories are audited and counted.
 Next: demonstrating/director.py for the order of things.
 """
 
@@ -15,6 +15,7 @@ import signal
 import tempfile
 import time
 from contextlib import ExitStack
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -26,12 +27,14 @@ from oncemq.cli.options import Json
 from oncemq.cli.output import Output, output_of
 
 if TYPE_CHECKING:
-    from oncemq.cli.demonstrating.director import Director, Facts
+    from oncemq.cli.demonstrating.director import Director
     from oncemq.cli.demonstrating.lake import Findings
+    from oncemq.cli.demonstrating.mesh import Mesh
+    from oncemq.cli.demonstrating.outcome import Outcome
     from oncemq.cli.demonstrating.stage import Stage
     from oncemq.cli.torturing.processes import Child
 
-_AUDIT_S = 180.0
+_AUDIT_S = 300.0
 _NEXT = (
     "oncemq serve data                         a broker of your own; kill -9 it as you like",
     "oncemq shell                              put and get by hand",
@@ -87,6 +90,7 @@ def demo(
 def _perform(output: Output, directory: Path, seconds: float, seed: int, report: Path | None) -> bool:
     from oncemq.cli.demonstrating.director import Director
     from oncemq.cli.demonstrating.display import Display
+    from oncemq.cli.demonstrating.outcome import outcome_of
     from oncemq.cli.demonstrating.stage import Stage
 
     started = time.monotonic()
@@ -97,14 +101,22 @@ def _perform(output: Output, directory: Path, seconds: float, seed: int, report:
         director = Director(stage, seed, display.on_look, display.on_kill)
         stage.open()
         lake = _start_lake(stage, report)
+        beside = stage.spawn("mesh", ["oncemq.cli.demonstrating.mesh", str(directory / "mesh"), str(seed)], is_parent=True)
+        if lake is not None:
+            display.say("Spark starts; kills begin when it archives")
+            director.wait(lake.is_ready, "start", _AUDIT_S)
         director.run(seconds)
         stage.errand("read")
+        mesh = _of_mesh(beside)
+        director.facts.overlay = mesh.overlay
         findings = None
         if lake is not None:
             display.say("everybody has everything; Spark reads all histories")
             findings = _audited(lake, stage, director)
         stage.stop_broker()
-    return _told(output, stage, director.facts, findings, time.monotonic() - started)
+    outcome = outcome_of(directory, mesh, findings)
+    _tell(output, outcome, len(director.facts.kills), time.monotonic() - started, findings.page if findings is not None else "")
+    return outcome.is_right
 
 
 def _start_lake(stage: Stage, report: Path | None) -> Child | None:
@@ -117,79 +129,34 @@ def _start_lake(stage: Stage, report: Path | None) -> Child | None:
 def _audited(lake: Child, stage: Stage, director: Director) -> Findings:
     """Have Spark finish the table and judge: what it found is the last line it says."""
     from oncemq.cli.demonstrating.lake import FACTS, Findings
+    from oncemq.cli.demonstrating.outcome import stored_in
 
-    lake.next_line(_AUDIT_S)  # "ready": a busy machine takes its time to start Spark.
-    stored = _stored(stage.directory)
-    director.wait(lambda: director.facts.latest("lake") >= stored or lake.code is not None, "have the table catch up")
+    stored = stored_in(stage.directory)
+    director.wait(lambda: director.facts.latest("lake") >= stored or lake.code is not None, "have the table catch up", _AUDIT_S)
     draft = stage.directory / f"{FACTS}.new"
     draft.write_bytes(msgspec.json.encode(director.facts))
     draft.rename(stage.directory / FACTS)
     return msgspec.json.decode(lake.next_line(_AUDIT_S), type=Findings)
 
 
-def _stored(directory: Path) -> int:
-    """How many messages the topic has, as they were read from it one by one at the end."""
-    from oncemq.cli.torturing.recorder import events_of, history_of
+def _of_mesh(beside: Child) -> Mesh:
+    from oncemq.cli.demonstrating.mesh import Mesh
 
-    return sum(event["op"] == "log" for event in events_of(history_of(directory, "harness")))
+    return msgspec.json.decode(beside.next_line(_AUDIT_S), type=Mesh)
 
 
-def _told(output: Output, stage: Stage, facts: Facts, findings: Findings | None, seconds: float) -> bool:
-    """Say what came of it; whether every promise was kept."""
-    rows = _rows(stage, findings)
-    violations = findings.violations if findings is not None else _judged_here(stage.directory)
-    is_right = not violations and all(row["lost"] == row["twice"] == 0 for row in rows)
-    page = findings.page if findings is not None else ""
-    result = {
-        "put": rows[0]["put"],
-        "kills": len(facts.kills),
-        "lost": sum(int(str(row["lost"])) for row in rows),
-        "twice": sum(int(str(row["twice"])) for row in rows),
-        "violations": violations,
-        "effects_exact": all(row["lost"] == row["twice"] == 0 for row in rows if row["subscriber"] == "ledger"),
-        "seconds": round(seconds, 1),
-        "report": page,
-    }
+def _tell(output: Output, outcome: Outcome, kills: int, seconds: float, page: str) -> None:
     if output.is_json:
-        output.card(result | {"subscribers": rows})
-        return is_right
-    output.rows("subscribers", rows, empty="")
-    output.line(
-        f"{len(facts.kills)} kills in {seconds:.0f} s: {result['lost']} lost, {result['twice']} twice, {violations} violations"
-    )
+        counts = {"put": outcome.rows[0].put, "kills": kills, "lost": outcome.lost, "twice": outcome.twice}
+        facts = {"effects_exact": outcome.has_exact_effects, "seconds": round(seconds, 1), "report": page}
+        rows = [asdict(row) for row in outcome.rows]
+        output.card(counts | {"violations": outcome.violations} | facts | {"subscribers": rows})
+        return
+    output.rows("subscribers", [asdict(row) for row in outcome.rows], empty="")
+    counts_text = f"{outcome.lost} lost, {outcome.twice} twice, {outcome.violations} violations"
+    output.line(f"{kills} kills in {seconds:.0f} s: {counts_text}")
     if page:
         output.note(f"the page with plots: {page}")
     output.note("try next:")
     for line in _NEXT:
         output.note(f"  {line}")
-    return is_right
-
-
-def _judged_here(directory: Path) -> int:
-    """Without Spark: the judges of the simulator, in memory."""
-    from oncemq.cli.torturing.recorder import merged
-    from oncemq.sim.checkers import check
-
-    return sum(len(witnesses) for witnesses in check(merged(directory / "histories")).values())
-
-
-def _rows(stage: Stage, findings: Findings | None) -> list[dict[str, object]]:
-    """One row per reader: what was put, what it got, and how that differs."""
-    from oncemq.cli.demonstrating.director import booked
-    from oncemq.cli.torturing.recorder import merged
-    from oncemq.cli.torturing.verdict import deliveries_of
-
-    stored = _stored(stage.directory)
-    figures = findings.subscriptions if findings is not None else deliveries_of(merged(stage.directory / "histories"))
-    rows = [_row(name, stored, figures[name]) for name in ("plain", "live")]
-    effects, different = booked(stage.directory)
-    ledger = {"got": different, "lost": stored - different, "twice": effects - different, "in_doubt": 0}
-    rows.append(_row("ledger", stored, ledger, effects))
-    if findings is not None:
-        lake = {"got": findings.rows, "lost": stored - findings.rows, "twice": 0, "in_doubt": 0}
-        rows.append(_row("lake", stored, lake))
-    return rows
-
-
-def _row(name: str, stored: int, figures: dict[str, int], effects: int | None = None) -> dict[str, object]:
-    return {"subscriber": name, "put": stored, **figures, "effects": effects}

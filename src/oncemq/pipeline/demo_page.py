@@ -7,9 +7,10 @@ Next: report.py for the page of any audit, drawing.py for tables and axes.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict
 
 from oncemq.pipeline.audit import Audit
 from oncemq.pipeline.drawing import axes_of, image_of, page_of, png_of, table_of
@@ -24,15 +25,20 @@ _BEHIND = {"plain": "-", "live": "--", "ledger": "-.", "lake": ":"}
 _PUBLISHERS = "publisher"
 
 
-def write_demo_page(
-    audit: Audit, at_s: Sequence[float], counts: Mapping[str, Sequence[int]], kills: Kills, directory: Path
-) -> Path:
+class Facts(TypedDict):
+    """What was seen of the run; times in seconds since it began."""
+
+    at_s: list[float]
+    counts: dict[str, list[int]]
+    kills: list[tuple[float, str]]
+    overlay: dict[str, list[str]]
+
+
+def write_demo_page(audit: Audit, facts: Facts, directory: Path) -> Path:
     """Write index.html and its plots; return where the page is."""
     directory.mkdir(parents=True, exist_ok=True)
-    throughput = flow_plot(audit.flow)
-    _mark_kills(throughput.axes[0], kills)
-    plots = {"throughput": throughput, "latency": latency_plot(audit.latencies), "lag": lag_plot(at_s, counts, kills)}
-    images = {name: png_of(figure) for name, figure in plots.items()}
+    kills = facts["kills"]
+    images = {name: png_of(figure) for name, figure in _plots(audit, facts).items()}
     for name, image in images.items():
         (directory / f"{name}.png").write_bytes(image)
     held = "Every law held." if not audit.violations else f"{audit.violations:,} violations."
@@ -47,6 +53,34 @@ def write_demo_page(
     page = directory / "index.html"
     page.write_text(page_of("OnceMQ demo", parts), encoding="utf-8")
     return page
+
+
+def _plots(audit: Audit, facts: Facts) -> dict[str, Figure]:
+    throughput = flow_plot(audit.flow)
+    _mark_kills(throughput.axes[0], facts["kills"])
+    return {
+        "throughput": throughput,
+        "latency": latency_plot(audit.latencies),
+        "lag": lag_plot(facts["at_s"], facts["counts"], facts["kills"]),
+        "overlay": overlay_plot(facts["overlay"]),
+    }
+
+
+def overlay_plot(overlay: Mapping[str, Sequence[str]]) -> Figure:
+    """The nodes of the mesh on a circle, and a line between neighbours."""
+    figure, axes = axes_of("The mesh: who is whose neighbour", "", "")
+    turn = 2 * math.pi / max(len(overlay), 1)
+    places = {name: (math.sin(turn * place), math.cos(turn * place)) for place, name in enumerate(sorted(overlay))}
+    for name, neighbours in overlay.items():
+        for other in neighbours:
+            if other in places:
+                axes.plot(*zip(places[name], places[other], strict=True), "-", color="0.4", zorder=1)
+    for name, (across, up) in places.items():
+        axes.text(across, up, name, ha="center", va="center", zorder=2, bbox={"boxstyle": "round,pad=0.6", "fc": "white"})
+    axes.set_axis_off()
+    axes.set_aspect("equal")
+    axes.margins(0.3)
+    return figure
 
 
 def lag_plot(at_s: Sequence[float], counts: Mapping[str, Sequence[int]], kills: Kills) -> Figure:

@@ -57,6 +57,8 @@ class Facts:
     counts: dict[str, list[int]] = field(default_factory=dict)
     """How many messages each process had put, got, booked or archived at those times."""
     kills: list[tuple[float, str]] = field(default_factory=list)
+    overlay: dict[str, list[str]] = field(default_factory=dict)
+    """Who was whose neighbour in the mesh."""
 
     def latest(self, name: str) -> int:
         return self.counts[name][-1] if self.counts.get(name) else 0
@@ -80,12 +82,15 @@ class Director:
         self._recorder.note("ok", "fault", name="began")  # The first event: all times count from here.
         self._began_us = now_us()
         self._deck: list[Player] = []
-        self._kill_due_s = time.monotonic() + _KILL_PAUSE_S[1]
+        self._kill_due_s = 0.0
         self._counters = self._all_counters()
 
     def run(self, seconds: float) -> None:
-        """Load with kills for so long, then let everything come to its end."""
+        """Load with kills for so long, counted from when everybody has begun; then let everything come to its end."""
+        names = [player.name for player in (*self._stage.publishers, *self._stage.subscribers)]
+        self.wait(lambda: all(self.facts.latest(name) for name in names), "begin")
         stage, until_s = self._stage, time.monotonic() + seconds
+        self._kill_due_s = time.monotonic() + _KILL_PAUSE_S[0]
         while time.monotonic() < until_s:
             if time.monotonic() >= self._kill_due_s:
                 self._kill_somebody()
@@ -95,12 +100,12 @@ class Director:
             (stage.directory / word).touch()
             self.wait(lambda: all(player.is_done for player in players), "come to an end")  # noqa: B023 - called at once
 
-    def wait(self, is_done: Callable[[], bool], what: str) -> None:
+    def wait(self, is_done: Callable[[], bool], what: str, within_s: float = _DRAIN_S) -> None:
         """Go on looking until something is so."""
-        deadline_s = time.monotonic() + _DRAIN_S
+        deadline_s = time.monotonic() + within_s
         while not is_done():
             if time.monotonic() > deadline_s:
-                raise TortureFailed(f"somebody did not {what} within {_DRAIN_S:.0f} s")
+                raise TortureFailed(f"somebody did not {what} within {within_s:.0f} s")
             self._look()
 
     def _look(self) -> None:

@@ -83,7 +83,7 @@ def judge(directory: Path, spark: object, report: Path) -> Findings:
     found = audit(spark, [str(directory / "histories")], archive=directory / "lake")  # type: ignore[arg-type]
     seconds = time.monotonic() - started
     facts = msgspec.json.decode((directory / FACTS).read_bytes(), type=Facts)
-    page = write_demo_page(found, facts.at_s, facts.counts, facts.kills, report)
+    page = write_demo_page(found, msgspec.to_builtins(facts), report)
     rows = int((directory / LAKE_ROWS).read_text())
     totals = found.totals
     return Findings(totals.put, totals.confirmed, rows, found.violations, _by_subscription(found), seconds, str(page))

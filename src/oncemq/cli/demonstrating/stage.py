@@ -12,6 +12,7 @@ import json
 import signal
 import sys
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -57,6 +58,8 @@ class Stage:
         self.address = "tcp://127.0.0.1:*"
         self._seed = seed
         self._children: list[Child] = []
+        self._parents: list[Child] = []
+        """Those with processes of their own, who have to end them."""
         self.broker = Player(BROKER, BROKER)
         self.publishers = [Player(name, "publish") for name in PUBLISHERS]
         self.subscribers = [Player(name, name) for name in SUBSCRIBERS]
@@ -78,6 +81,11 @@ class Stage:
             self._start(player)
 
     def close(self) -> None:
+        for child in self._parents:
+            child.signal(signal.SIGTERM)
+        for child in self._parents:
+            with suppress(TortureFailed):
+                child.wait()
         for child in self._children:
             child.close()
 
@@ -119,10 +127,12 @@ class Stage:
         if (code := child.wait()) != Exit.OK:
             raise child.failed(f"was asked to stop and ended with exit code {code}")
 
-    def spawn(self, name: str, command: list[str]) -> Child:
-        """Start a process that goes with the stage."""
+    def spawn(self, name: str, command: list[str], *, is_parent: bool = False) -> Child:
+        """Start a process that goes with the stage. A parent is asked to end its own processes first."""
         child = Child(name, [sys.executable, "-m", *command], self.directory / "errors" / f"{name}.log")
         self._children.append(child)
+        if is_parent:
+            self._parents.append(child)
         return child
 
     def _start(self, player: Player) -> None:

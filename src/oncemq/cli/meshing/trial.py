@@ -61,6 +61,8 @@ class Result:
     delivered: int = 0
     packets: dict[str, int] = field(default_factory=dict)
     """Packets of membership that were sent, by type, and messages of the mesh that were received."""
+    overlay: dict[str, list[str]] = field(default_factory=dict)
+    """Who counted whom as a neighbour when all had joined, by name."""
     violations: Witnesses = field(default_factory=dict)
 
     @property
@@ -115,6 +117,8 @@ class _Trial:
         self._say(f"{self._plan.nodes} nodes have joined")
         self._settle()
         self._result.converge_s = round(time.monotonic() - began, 2)
+        names = {node.mesh: node.name for node in self._nodes}
+        self._result.overlay = {names[address]: [names[each] for each in view] for address, view in self._nodes.views().items()}
 
     def _settle(self) -> None:
         """Wait until the overlay of those that run is symmetric and connected."""
