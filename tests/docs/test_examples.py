@@ -31,3 +31,21 @@ def test_a_client_in_another_language_can_be_written_from_the_pages(tmp_path: Pa
         with oncemq.connect(broker.address) as client:
             client.subscribe("example.plain", start="earliest")
             assert [message.value for message in client.get_many("example.plain", 3, timeout=10)] == [b"one", b"two", b"three"]
+
+
+def test_a_web_service_serves_many_handlers_with_one_client(tmp_path: Path) -> None:
+    with oncemq.Broker(tmp_path / "data") as broker:
+        assert _run("web_service.py", broker.address, str(tmp_path / "web")) == "[0, 1, 2]\n['cake', 'milk', 'tea']\n"
+
+
+def test_a_bank_books_every_payment_once_however_often_it_is_started(tmp_path: Path) -> None:
+    with oncemq.Broker(tmp_path / "data") as broker, oncemq.connect(broker.address) as client:
+        client.admin.create_topic("payments", retain="forever")
+        client.put_many("payments", [b"alice 100", b"bob 20", b"alice -30"])
+        for _ in range(2):
+            assert _run("bank.py", broker.address, str(tmp_path / "bank")) == "alice 70\nbob 20\n"
+
+
+def test_every_example_is_run_by_a_test_here() -> None:
+    here = Path(__file__).read_text()
+    assert [path.name for path in sorted(EXAMPLES.glob("*.py")) if f'_run("{path.name}"' not in here] == []

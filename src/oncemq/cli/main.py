@@ -20,6 +20,7 @@ import typer
 
 from oncemq.cli import (
     backup,
+    chaos,
     clients,
     demo,
     get,
@@ -96,6 +97,7 @@ app.add_typer(pipeline.app, name="pipeline", rich_help_panel=BULK)
 app.command("demo", rich_help_panel=PROOF)(demo.demo)
 app.command("sim", rich_help_panel=PROOF)(sim.sim)
 app.add_typer(mesh.app, name="mesh", rich_help_panel=PROOF)
+app.command("chaos", rich_help_panel=PROOF)(chaos.chaos)
 app.command("torture", rich_help_panel=PROOF)(torture.torture)
 
 if importlib.util.find_spec("oncemq.cli.bench") is not None:

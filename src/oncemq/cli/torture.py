@@ -14,6 +14,8 @@ import shutil
 import signal
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -26,23 +28,9 @@ from oncemq.cli.output import Output, output_of
 from oncemq.errors import UsageError
 
 if TYPE_CHECKING:
-    from oncemq.cli.torturing.performance import Performance
+    from oncemq.cli.torturing.performance import Performance, Plan
     from oncemq.cli.torturing.verdict import Verdict
 
-_COUNTS = (
-    "kills",
-    "broker_kills",
-    "client_kills",
-    "crash_points",
-    "power_cuts",
-    "pauses",
-    "partitions",
-    "one_way_partitions",
-    "disk_full",
-    "io_errors",
-    "line_faults",
-)
-_FIGURES = ("put", "confirmed", "delivered", "in_doubt", "lost", "twice", "confirmed_but_missing", "told_damaged")
 _ALL = "all"
 
 Kills = Annotated[
@@ -59,6 +47,14 @@ Faults = Annotated[
     ),
 ]
 Spark = Annotated[bool, typer.Option("--spark", help="Kill a Spark driver, its workers and the broker while they copy a topic.")]
+Transactions = Annotated[
+    str,
+    typer.Option(
+        metavar="KIND",
+        help="Have a worker make one effect of every message, in transactions of the broker, sqlite or postgresql; worker and "
+        "broker die at every crash point of a transaction.",
+    ),
+]
 Keep = Annotated[Path | None, typer.Option(metavar="DIR", help="Run in this new directory, and keep it with all histories.")]
 
 
@@ -70,6 +66,7 @@ def torture(
     faults: Faults = _ALL,
     keep: Keep = None,
     spark: Spark = False,
+    transactions: Transactions = "",
     _json: Json = False,
 ) -> int:
     """Kill, pause, cut off and starve real brokers and clients, and judge what they did.
@@ -80,48 +77,68 @@ def torture(
     oncemq torture
     oncemq torture --kills 1000 --faults broker_kill,client_kill
     oncemq torture --kills 50 --faults power_cut
+    oncemq torture --transactions sqlite --kills 200
     oncemq torture --spark --kills 50
     """
-    from oncemq.cli.torturing.performance import Performance, Plan
+    from oncemq.cli.torturing.performance import Plan
 
+    seed = secrets.randbelow(2**31) if seed is None else seed
     if spark:
-        return _torture_spark(context, kills, secrets.randbelow(2**31) if seed is None else seed, keep)
-    output, chosen = output_of(context), _faults(faults)
-    before = {number: signal.signal(number, _on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
-    directory = _directory(keep)
-    plan = Plan(directory, chosen, kills, seconds, secrets.randbelow(2**31) if seed is None else seed)
+        return _torture_spark(context, kills, seed, keep)
+    output, chosen = output_of(context), ("crash_point",) if transactions else _faults(faults)
+    directory = directory_of(keep)
+    plan = Plan(directory, chosen, kills, seconds, seed)
     is_kept = True  # Whatever nobody expected is worth a look.
-    try:
-        with _Progress(output, kills) as progress:
-            performance = Performance(plan, progress.update)
-            started = time.monotonic()
-            verdict = performance.run()
-        is_kept = bool(verdict.violations) or keep is not None
-        _report(output, performance, verdict, time.monotonic() - started)
-    except (KeyboardInterrupt, UsageError):
-        is_kept = keep is not None
-        raise
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-        _clean_up(output, directory, is_kept=is_kept)
+    with interruptible():
+        try:
+            with Progress(output, kills) as progress:
+                performance = _performance(plan, transactions, progress)
+                started = time.monotonic()
+                verdict = performance.run()
+            is_kept = bool(verdict.violations) or keep is not None
+            report(output, performance, verdict, time.monotonic() - started)
+        except (KeyboardInterrupt, UsageError):
+            is_kept = keep is not None
+            raise
+        finally:
+            clean_up(output, directory, is_kept=is_kept)
     return Exit.FAILED if verdict.violations else Exit.OK
+
+
+def _performance(plan: Plan, transactions: str, progress: Progress) -> Performance:
+    from oncemq.cli.torturing.performance import Performance
+    from oncemq.cli.torturing.transactions import KINDS, TransactionTorture
+
+    if transactions and transactions not in KINDS:
+        raise UsageError(f"--transactions {transactions!r}: use one of {', '.join(KINDS)}")
+    return TransactionTorture(plan, progress.update, transactions) if transactions else Performance(plan, progress.update)
 
 
 def _torture_spark(context: typer.Context, kills: int, seed: int, keep: Path | None) -> int:
     """Kill a Spark driver, its workers and the broker while they copy a topic, and count what came out."""
     from oncemq.cli.torturing.spark import SparkTorture
 
-    output, directory = output_of(context), _directory(keep)
+    output, directory = output_of(context), directory_of(keep)
     is_kept = True
     try:
-        with _Progress(output, kills) as progress:
+        with Progress(output, kills) as progress:
             verdict = SparkTorture(directory, kills, seed, progress.update).run()
         is_kept = keep is not None or not verdict.is_clean
         output.card(asdict(verdict))
     finally:
-        _clean_up(output, directory, is_kept=is_kept)
+        clean_up(output, directory, is_kept=is_kept)
     return Exit.OK if verdict.is_clean else Exit.FAILED
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Have either signal that asks this process to end take everything down."""
+    before = {number: signal.signal(number, _on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _on_signal(_number: int, _frame: object) -> None:
@@ -142,7 +159,8 @@ def _faults(text: str) -> tuple[str, ...]:
     return names
 
 
-def _directory(keep: Path | None) -> Path:
+def directory_of(keep: Path | None) -> Path:
+    """Where a run happens: a new directory, or the one it is to be kept in."""
     if keep is None:
         return Path(tempfile.mkdtemp(prefix="oncemq-torture-"))
     if keep.exists() and any(keep.iterdir()):
@@ -151,18 +169,18 @@ def _directory(keep: Path | None) -> Path:
     return keep.resolve()
 
 
-def _clean_up(output: Output, directory: Path, *, is_kept: bool) -> None:
+def clean_up(output: Output, directory: Path, *, is_kept: bool) -> None:
+    """Leave nothing of a run but what somebody may want to look at."""
     if is_kept:
         output.note(f"histories and logs are in {directory}")
     else:
         shutil.rmtree(directory)
 
 
-def _report(output: Output, performance: Performance, verdict: Verdict, seconds: float) -> None:
+def report(output: Output, performance: Performance, verdict: Verdict, seconds: float) -> None:
+    """Say what a run came to, and who witnessed what."""
     plan = performance.plan
-    row: dict[str, object] = {name: getattr(verdict, name) for name in _FIGURES}
-    row |= {name: performance.tally[name] for name in _COUNTS}
-    row |= {"disk": performance.store_kind, "seconds": round(seconds, 1), "seed": plan.seed}
+    row = performance.figures(verdict) | {"seconds": round(seconds, 1), "seed": plan.seed}
     if output.is_json:
         row |= {"violations": verdict.violations, "not_possible": performance.not_possible}
         row |= {"directory": str(plan.directory)} if verdict.violations else {}
@@ -174,7 +192,7 @@ def _report(output: Output, performance: Performance, verdict: Verdict, seconds:
         output.warn(f"{name} is not possible here: {reason}")
 
 
-class _Progress:
+class Progress:
     """A bar on a terminal, nothing elsewhere."""
 
     def __init__(self, output: Output, kills: int) -> None:
@@ -186,7 +204,7 @@ class _Progress:
             self._bar = Progress(*columns, console=output.console(stderr=True), transient=True)
             self._task = self._bar.add_task("torturing", total=kills)
 
-    def __enter__(self) -> _Progress:
+    def __enter__(self) -> Progress:
         if self._bar is not None:
             self._bar.start()
         return self

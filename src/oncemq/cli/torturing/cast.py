@@ -23,11 +23,11 @@ from oncemq.adapters.crash_hook import EXIT_CODE
 from oncemq.cli.exits import Exit
 from oncemq.cli.torturing.processes import Child, TortureFailed
 from oncemq.cli.torturing.recorder import history_of
-from oncemq.cli.torturing.roles import Part
+from oncemq.cli.torturing.roles import FLEETING, Part
 from oncemq.cli.torturing.store import Store
 from oncemq.cli.torturing.wires import Loopback
 
-TOPICS = ("orders", "payments", "events")
+TOPICS = ("orders", "payments", FLEETING)
 SEGMENT_SIZE = "256KiB"
 """Small, so that segments roll and snapshots are cut while processes die."""
 _PUBLISHERS = 3
@@ -36,6 +36,8 @@ _PAUSE_MS = 20
 """Between two puts of a publisher, at most: the load must fit into the memory of the judges."""
 _DEAD_S = 0.3
 _BROKER = "broker"
+AT = "at "
+"""Before the name of a crash point, where deaths at it are counted."""
 
 
 @dataclass
@@ -45,6 +47,10 @@ class Player:
     name: str
     role: str = ""
     topics: tuple[str, ...] = ()
+    module: str = "roles"
+    """Where its program is, beside this file."""
+    own_ends: frozenset[int] = frozenset()
+    """Exit codes with which it may end by itself."""
     life: int = 0
     child: Child | None = None
     due_s: float = 0.0
@@ -52,6 +58,8 @@ class Player:
     is_done: bool = False
     crash_at: str = ""
     """Where the next life is to end."""
+    dies_at: str = ""
+    """Where this one is."""
 
     @property
     def is_alive(self) -> bool:
@@ -69,15 +77,23 @@ class Place:
     is_full: bool = False
     """Whether the broker's disk is full right now."""
     tally: Counter[str] = field(default_factory=Counter)
+    database: str = ""
+    """The database of those who have one."""
+
+
+def crowd() -> list[Player]:
+    """Who plays unless somebody else is wanted: three subscribers with different topics, and three publishers."""
+    subscribers = [Player(f"sub{number}", "subscribe", topics) for number, topics in enumerate(_SUBSCRIPTIONS)]
+    return subscribers + [Player(f"pub{number}", "publish", TOPICS) for number in range(_PUBLISHERS)]
 
 
 class Cast:
-    def __init__(self, place: Place, random: Random) -> None:
+    def __init__(self, place: Place, random: Random, clients: list[Player]) -> None:
         self.place = place
         self._random = random
         self.broker = Player(_BROKER)
-        self.clients = [Player(f"sub{number}", "subscribe", topics) for number, topics in enumerate(_SUBSCRIPTIONS)]
-        self.clients += [Player(f"pub{number}", "publish", TOPICS) for number in range(_PUBLISHERS)]
+        self.clients = clients
+        self.topics = tuple(dict.fromkeys(topic for client in clients for topic in client.topics))
         self.may_end = False
         """Whether clients may come to an end by themselves."""
         self.proxy: Child
@@ -88,23 +104,26 @@ class Cast:
 
     def open(self) -> None:
         """Start everybody: the broker, then topics, then subscribers, then publishers."""
-        self._start(self.broker)
-        self._child(self.broker).wait_until_ready()
+        self._open_broker()
         self.proxy = self._spawn("proxy", self._proxy_command())
         self.proxy.wait_until_ready()
         self.errand("prepare")
         for client in self.clients:
             self._start(client)
-            if client.role == "subscribe":
+            if client.role != "publish":
                 self._child(client).wait_until_ready()
+
+    def _open_broker(self) -> None:
+        self._start(self.broker)
+        self._child(self.broker).wait_until_ready()
 
     def close(self) -> None:
         for child in self._children:
             child.close()
 
-    def errand(self, role: str) -> None:
+    def errand(self, role: str, module: str = "roles") -> None:
         """Have something done through the public client, from where the clients are."""
-        command = self._client_command(Player("harness", role, TOPICS, 1), self.place.wires.broker_address)
+        command = self._client_command(Player("harness", role, self.topics, module, life=1), self.place.wires.broker_address)
         child = self._spawn(f"harness-{role}", command)
         if child.wait() != Exit.OK:
             raise child.failed(f"could not {role}")
@@ -137,6 +156,7 @@ class Cast:
             raise child.failed(f"(life {player.life}) ended with exit code {code}")
         elif code == EXIT_CODE:
             self.place.tally["crash_points"] += 1
+            self.place.tally[f"{AT}{player.dies_at.partition(':')[0]}"] += 1
             self.count_kill(player)
 
     def count_kill(self, player: Player) -> None:
@@ -146,11 +166,13 @@ class Cast:
     def _start(self, player: Player) -> None:
         player.life += 1
         crash_at, player.crash_at = player.crash_at, ""
+        player.dies_at = crash_at
         if player is self.broker:
             command = self._broker_command()
         else:
             command = self._client_command(player, self._random.choice([self.place.wires.broker_address, self._proxy_address]))
         player.child = self._spawn(player.name, command, crash_at=crash_at)
+        player.child.expected |= player.own_ends
         if player is self.broker and self.place.is_full:
             player.child.expected.add(Exit.DISK)  # It may start on a full disk, or say that it cannot.
 
@@ -185,8 +207,9 @@ class Cast:
     def _client_command(self, player: Player, address: str) -> list[str]:
         seed = f"{self.place.seed}-{player.name}-{player.life}"
         directory = str(self.place.directory)
-        part = Part(player.role, player.name, player.life, address, directory, player.topics, seed, _PAUSE_MS)
-        module = [sys.executable, "-m", "oncemq.cli.torturing.roles", msgspec.json.encode(part).decode()]
+        database = self.place.database
+        part = Part(player.role, player.name, player.life, address, directory, player.topics, seed, _PAUSE_MS, database)
+        module = [sys.executable, "-m", f"oncemq.cli.torturing.{player.module}", msgspec.json.encode(part).decode()]
         return [*self.place.wires.beside_clients(), *module]
 
     # --- how far things are ----------------------------------------------------------------------------
@@ -195,6 +218,3 @@ class Cast:
         """How much the clients have written down: it grows while messages flow."""
         paths = [history_of(self.place.directory, client.name) for client in self.clients]
         return sum(path.stat().st_size for path in paths if path.exists())
-
-    def is_everybody_done(self, role: str) -> bool:
-        return all(client.is_done for client in self.clients if client.role == role)

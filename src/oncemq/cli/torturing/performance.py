@@ -20,8 +20,9 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
+from typing import Protocol
 
-from oncemq.cli.torturing.cast import Cast, Place
+from oncemq.cli.torturing.cast import Cast, Place, Player, crowd
 from oncemq.cli.torturing.nemesis import KILLS, Nemesis
 from oncemq.cli.torturing.processes import TortureFailed
 from oncemq.cli.torturing.recorder import Recorder, history_of, merged
@@ -34,6 +35,20 @@ from oncemq.cli.torturing.wires import close_wires, open_wires
 from oncemq.errors import UsageError
 from oncemq.limits import MIB
 
+_COUNTS = (
+    "kills",
+    "broker_kills",
+    "client_kills",
+    "crash_points",
+    "power_cuts",
+    "pauses",
+    "partitions",
+    "one_way_partitions",
+    "disk_full",
+    "io_errors",
+    "line_faults",
+)
+_FIGURES = ("put", "confirmed", "delivered", "in_doubt", "lost", "twice", "confirmed_but_missing", "told_damaged")
 _LOOK_S = 0.01
 _DRAIN_S = 120.0
 _VERIFY_S = 300.0
@@ -53,6 +68,17 @@ class Plan:
     def store_bytes(self) -> int:
         """Room for everything the run may put: it is kept for the judges."""
         return (128 + 2 * self.kills + int(self.seconds if self.seconds < float("inf") else 0) // 2) * MIB
+
+
+class Harm(Protocol):
+    """Who harms: one step after the other, until everything is healed."""
+
+    strokes: int
+    last: str
+
+    def step(self) -> None: ...
+
+    def heal(self) -> None: ...
 
 
 class Performance:
@@ -83,13 +109,32 @@ class Performance:
         self._load(nemesis)
         nemesis.heal()
         self._drain(cast)
-        cast.errand("read")
+        self._read(cast)
         cast.stop_broker()
         self._verify(cast.place)
 
+    # --- what another kind of run does its own way -------------------------------------------------------
+
+    def _cast(self, place: Place, random: Random, _players: ExitStack) -> Cast:
+        """Who plays."""
+        return Cast(place, random, crowd())
+
+    def _nemesis(self, cast: Cast, faults: list[str], random: Random, recorder: Recorder) -> Harm:
+        """Who harms them."""
+        return Nemesis(cast, faults, random, recorder)
+
+    def _read(self, cast: Cast) -> None:
+        """Have everything written down that is only known in the end."""
+        cast.errand("read")
+
+    def figures(self, verdict: Verdict) -> dict[str, object]:
+        """What people ask for, in their order."""
+        row: dict[str, object] = {name: getattr(verdict, name) for name in _FIGURES}
+        return row | {name: self.tally[name] for name in _COUNTS} | {"disk": self.store_kind}
+
     # --- phases ----------------------------------------------------------------------------------------
 
-    def _set_up(self, world: ExitStack, players: ExitStack) -> tuple[Cast, Nemesis]:
+    def _set_up(self, world: ExitStack, players: ExitStack) -> tuple[Cast, Harm]:
         plan, wanted = self.plan, set(self.plan.faults)
         random = Random(f"{plan.seed}")  # noqa: S311 - replayable on purpose
         # What takes down is there before what it takes down, so that no interruption falls in between.
@@ -98,7 +143,7 @@ class Performance:
         store = open_store(self._disk, wanted, plan.store_bytes, self.not_possible)
         wires = open_wires(wanted, random, self.not_possible)
         self.store_kind = store.kind
-        cast = Cast(Place(plan.directory, store, wires, plan.seed, tally=self.tally), random)
+        cast = self._cast(Place(plan.directory, store, wires, plan.seed, tally=self.tally), random, players)
         players.callback(cast.close)
         for stack in (world, players):
             stack.callback(ignore_signals)  # Cleaning up is not interrupted.
@@ -110,7 +155,7 @@ class Performance:
             raise UsageError(f"nothing of that is possible here: {self.not_possible}")
         recorder = Recorder(history_of(plan.directory, "nemesis"), "nemesis", 1)
         players.callback(recorder.close)
-        return cast, Nemesis(cast, possible, random, recorder)
+        return cast, self._nemesis(cast, possible, random, recorder)
 
     @property
     def _disk(self) -> Path:
@@ -122,7 +167,7 @@ class Performance:
         except NotPossible as problem:
             self.not_possible["io_error"] = str(problem)
 
-    def _load(self, nemesis: Nemesis) -> None:
+    def _load(self, nemesis: Harm) -> None:
         """Harm until there were enough kills, or enough of anything if kills are not among the faults."""
         deadline = time.monotonic() + self.plan.seconds
         has_kills = any(name in KILLS for name in self.plan.faults)
@@ -136,16 +181,20 @@ class Performance:
     def _drain(self, cast: Cast) -> None:
         """No more puts; then, once all publishers are done, no more gets than there are messages."""
         cast.may_end = True
-        for word, role in ((LOAD_OVER, "publish"), (MAY_END, "subscribe")):
+        publishers = [client for client in cast.clients if client.role == "publish"]
+        for word, waited_for in ((LOAD_OVER, publishers), (MAY_END, cast.clients)):
             (self.plan.directory / word).touch()
-            deadline = time.monotonic() + _DRAIN_S
-            while not cast.is_everybody_done(role):
-                cast.watch()
-                self._on_step(0, "healed, draining")
-                if time.monotonic() > deadline:
-                    stuck = [client.name for client in cast.clients if client.role == role and not client.is_done]
-                    raise TortureFailed(f"{', '.join(stuck)} did not come to an end within {_DRAIN_S:.0f} s after all was healed")
-                time.sleep(_LOOK_S)
+            self._await(cast, lambda player: player.is_done, waited_for)
+
+    def _await(self, cast: Cast, is_done: Callable[[Player], bool], players: list[Player]) -> None:
+        """Go on living until that is true of all of them."""
+        deadline = time.monotonic() + _DRAIN_S
+        while stuck := [player.name for player in players if not is_done(player)]:
+            cast.watch()
+            self._on_step(0, "healed, draining")
+            if time.monotonic() > deadline:
+                raise TortureFailed(f"{', '.join(stuck)} did not come to an end within {_DRAIN_S:.0f} s after all was healed")
+            time.sleep(_LOOK_S)
 
     def _verify(self, place: Place) -> None:
         """Every checksum of what the broker left must be right."""

@@ -40,6 +40,8 @@ AWAY = (BrokerUnreachable, BrokerFull)
 """What an application waits out."""
 LOAD_OVER, MAY_END = "load-over", "may-end"
 """Files of the run's directory: no more puts; no more messages will come."""
+FLEETING = "events"
+"""The topic that keeps nothing which everybody has."""
 DAMAGED = "told_damaged"
 BATCH_MAX = 20
 """Messages put, or asked for, at once: so many can be in doubt after a kill."""
@@ -59,6 +61,7 @@ class Part(msgspec.Struct, frozen=True):
     topics: tuple[str, ...]
     seed: str
     pause_ms: int = 0
+    database: str = ""
 
 
 class Application:
@@ -97,6 +100,13 @@ class Application:
             sys.exit(1)
 
 
+def flush_all(client: Client) -> None:
+    """Have everything confirmed, however often it takes."""
+    while client.pending:
+        with suppress(PutPending):
+            client.flush()
+
+
 # --- publisher ------------------------------------------------------------------------------------------
 
 
@@ -111,14 +121,13 @@ class Publisher(Application):
         client = self.connect()
         while not self.is_told(LOAD_OVER):
             with suppress(*AWAY):
-                self._act(client)
+                self.act(client)
             time.sleep(self.random.random() * self.part.pause_ms / 1000)
-        while client.pending:
-            with suppress(PutPending):
-                client.flush()
+        flush_all(client)
         client.close()
 
-    def _act(self, client: Client) -> None:
+    def act(self, client: Client) -> None:
+        """Put something, one way or another."""
         match self.random.randrange(5):
             case 0 | 1:
                 self._put_one(client, self._new(1)[0])
@@ -239,7 +248,11 @@ class Subscriber(Application):
                 return
 
     def _where(self, topic: str) -> Event:
-        return {"subscription": self.part.name, "topic_id": self._ids[topic]}
+        return {"subscription": self._lane(topic), "topic_id": self._ids[topic]}
+
+    def _lane(self, _topic: str) -> str:
+        """What the history calls a subscription: here one for each client and topic."""
+        return self.part.name
 
     def _act(self, client: Client) -> None:
         topic = self.random.choice(self.part.topics)
@@ -256,7 +269,7 @@ class Subscriber(Application):
         for message in messages:
             if message is not None:
                 self._seen.add((str(message.source.topic_id), message.offset))
-                rows.append({"subscription": self.part.name, **_seen_row(message)})
+                rows.append({"subscription": self._lane(message.topic), **_seen_row(message)})
         self.recorder.note_all("ok", "deliver", rows)
 
     def _take(self, client: Client, told: OnceMQError) -> None:
@@ -284,8 +297,9 @@ class Subscriber(Application):
 
     def _is_drained(self, client: Client) -> bool:
         """Whether nothing is left on any topic; says so in the history."""
+        topics = self._topics()
         try:
-            for topic in self.part.topics:
+            for topic in topics:
                 if (message := client.get(topic, timeout=0)) is not None:
                     self._deliver([message])
                     return False
@@ -293,9 +307,13 @@ class Subscriber(Application):
         except (InDoubt, Gap, *AWAY) as told:
             self._take(client, told)
             return False
-        for topic in self.part.topics:
+        for topic in topics:
             self.recorder.note("ok", "drained", **self._where(topic), end=ends.get(self._ids[topic], 0))
         return True
+
+    def _topics(self) -> tuple[str, ...]:
+        """What it subscribes to."""
+        return self.part.topics
 
 
 def _seen_row(message: Message) -> Event:
@@ -314,10 +332,10 @@ class Librarian(Application):
     """Creates the topics before anybody comes, and reads them whole when everybody is gone."""
 
     def prepare(self) -> None:
-        """All topics keep everything but the last, so that old segments die as well."""
+        """All topics but one keep everything; because of that one old segments die as well."""
         with connect(self.part.address) as client:
             for topic in self.part.topics:
-                client.admin.create_topic(topic, retain="" if topic == self.part.topics[-1] else "forever")
+                client.admin.create_topic(topic, retain="" if topic == FLEETING else "forever")
 
     def read(self) -> None:
         """The last word on what is stored."""

@@ -76,6 +76,8 @@ def deliveries_of(events: list[Event]) -> dict[str, dict[str, int]]:
         match event["op"], event["kind"]:
             case "subscribe", "ok":
                 starts.setdefault(_lane(event), _number(event, "start"))
+            case "unsubscribe", "ok":
+                starts.pop(_lane(event), None)  # Whoever leaves wants nothing more.
             case "repeat", "ok":
                 held[_lane(event)] -= set(range(_number(event, "first"), _number(event, "end")))
             case "deliver", "ok":
