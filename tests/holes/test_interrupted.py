@@ -24,8 +24,8 @@ from oncemq.sim.world import World
 from tests.holes.helpers import SECOND_US, number, started, stored_values
 
 ROOMS = re.compile(r"oncemq/(client/\w+|core/(publisher|subscriber|slot)|journal/outbox)\.py$")
-UNINTERRUPTED = re.compile(r"(return( \w+)?|raise)( *#.*)?$")
-"""`return name` and `raise` alone: no call, no loop, so no instant at which Python would run a signal handler."""
+UNINTERRUPTED = re.compile(r"(return( \w+)?|raise|try:)( *#.*)?$")
+"""`return name`, `raise` and `try:` alone: no call, no loop, so no instant at which Python would run a signal handler."""
 
 
 class Interrupted(BaseException):

@@ -165,15 +165,24 @@ class PostgresDatabase:
         self._connection.execute(f"SAVEPOINT {SAVEPOINT}")
 
     def execute(self, statement: str, values: Sequence[object] = ()) -> list[Row]:
+        if statement.startswith("INSERT"):
+            return self._patiently(statement, values)  # The one that may meet a row somebody else has not committed yet.
+        return self._run(statement, values)
+
+    def _run(self, statement: str, values: Sequence[object]) -> list[Row]:
         cursor = self._connection.execute(statement.replace("?", "%s"), tuple(values))
         return list(cursor.fetchall()) if cursor.description else []
 
     def lock_row(self, statement: str, values: Sequence[object]) -> list[Row]:
+        return self._patiently(statement + " FOR UPDATE", values)
+
+    def _patiently(self, statement: str, values: Sequence[object]) -> list[Row]:
+        """Run a statement that may have to wait for somebody, but not for ever."""
         before = self._show("lock_timeout")
         if before == "0":
             self._connection.execute(f"SET LOCAL lock_timeout = {DATABASE_LOCK_WAIT_MS}")
         try:
-            found = self.execute(statement + " FOR UPDATE", values)
+            found = self._run(statement, values)
         except Exception as problem:
             if type(problem).__name__ == "LockNotAvailable":
                 raise DatabaseBusy(str(problem).strip()) from problem

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 import socket
+from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
@@ -83,9 +84,12 @@ class Table:
 
     def lock(self, feed: Feed) -> tuple[int, Bookmark, bytes]:
         """Lock the row, which is made if it is missing; return its place, its bookmark and whose it is."""
-        key, mine = self._key(feed), self._session.id
-        self._run(_INSERT, *key, feed.info.topic, feed.info.start, mine.hex(), self._me)
-        ((offset, start_id, append_number, session),) = self.database.lock_row(_SELECT.format(table=self._name), key)
+        key, select = self._key(feed), _SELECT.format(table=self._name)
+        rows = self.database.lock_row(select, key)
+        if not rows:  # Only then: an INSERT waits for whoever holds the row, and not every database lets go of it in time.
+            self._run(_INSERT, *key, feed.info.topic, feed.info.start, self._session.id.hex(), self._me)
+            rows = self.database.lock_row(select, key)
+        ((offset, start_id, append_number, session),) = rows
         return offset, (bytes.fromhex(start_id) or NO_BOOKMARK[0], append_number), bytes.fromhex(session)
 
     def claim(self, feed: Feed) -> None:
@@ -129,17 +133,23 @@ class Effects:
         self._claimed: set[int] = set()
         self._prepared: dict[str, object] = {}
         """The connection that each table was last seen on."""
-        self.is_open = False
+        self._current: DatabaseTransaction | None = None
 
-    def open(self) -> None:
+    @property
+    def is_open(self) -> bool:
+        return self._current is not None
+
+    def open(self, transaction: DatabaseTransaction) -> None:
         """No puts until `close`: they would not be part of the transaction."""
         if self.is_open:
             raise UsageError("a client has one transaction at a time: leave the other one first")
         self._puts.cut_all()
-        self.is_open, self._puts.forbidden = True, NO_PUTS
+        self._current, self._puts.forbidden = transaction, NO_PUTS
 
-    def close(self) -> None:
-        self.is_open, self._puts.forbidden = False, ""
+    def close(self, transaction: DatabaseTransaction) -> None:
+        """Saying so again, or of a transaction that was never opened, changes nothing."""
+        if self._current is transaction:
+            self._current, self._puts.forbidden = None, ""
 
     def prepare(self, table: Table, connection: object, name: str, *, durable: bool) -> None:
         """Check a connection and make the table, when they are first seen."""
@@ -208,21 +218,27 @@ class DatabaseTransaction:
         self._table = Table(database, name, effects.session)
         self._how = connection, name, durable
         self._places: dict[str, Place] = {}
-        self._is_open = False
+        self._has_begun = self._is_open = False
 
     def __enter__(self) -> Self:
+        try:
+            self._enter()
+        except BaseException:
+            self._end()
+            raise
+        return self
+
+    def _enter(self) -> None:
         connection, name, durable = self._how
         self._effects.session.ensure()
-        self._effects.prepare(self._table, connection, name, durable=durable)
-        self._effects.open()
         try:
-            self._begin()
-        except BaseException:
-            self._database.rollback()
-            self._effects.close()
-            raise
+            self._effects.prepare(self._table, connection, name, durable=durable)
+        except DatabaseBusy as problem:
+            raise self._busy(problem) from problem
+        self._effects.open(self)
+        self._has_begun = True
+        self._begin()
         self._is_open = True
-        return self
 
     def get(self, topic: str, timeout: float | None = None) -> Message | None:
         """Return the next message of a topic; its effects and its place are committed together. None if none came in time."""
@@ -235,11 +251,16 @@ class DatabaseTransaction:
             raise UsageError("this transaction is over: use it inside its with block")
         whole(count, "the count of get_many", 1)
         place = self._wait(check_topic(topic), milliseconds(timeout))
+        before = place.feed.place, place.feed.bookmark
         found: list[Message] = []
-        while len(found) < min(count, GET_MANY_MAX) and place.feed.has_message():
-            found.append(place.feed.take())
-        if found:
-            self._move(place)
+        try:
+            while len(found) < min(count, GET_MANY_MAX) and place.feed.has_message():
+                found.append(place.feed.take())
+            if found:
+                self._move(place)
+        except BaseException:
+            place.feed.set_back(*before)  # They were not returned, so this transaction does not count them.
+            raise
         return found
 
     def put(self, *_: object, **__: object) -> None:
@@ -297,7 +318,9 @@ class DatabaseTransaction:
     def _busy(self, problem: DatabaseBusy) -> DatabaseBusy:
         """The same problem, with who holds it. Reading is possible while somebody else writes."""
         self._database.rollback()
-        holders = self._table.holders()
+        holders = ""
+        with suppress(Exception):  # There may be no table yet.
+            holders = self._table.holders()
         self._database.rollback()
         return DatabaseBusy(problem.reason, holders)
 
@@ -310,18 +333,27 @@ class DatabaseTransaction:
     # --- leaving ---------------------------------------------------------------------------------------
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._is_open = False
-        self._effects.close()
-        if kind is not None:
-            self._database.rollback()
-            return
         try:
-            self._leave()
+            self._leave(is_done=kind is None)
         except BaseException:
-            self._database.rollback()  # Whatever is left of it must not hold the application's connection.
+            self._end()
             raise
 
-    def _leave(self) -> None:
+    def _leave(self, *, is_done: bool) -> None:
+        self._is_open = False
+        if is_done:
+            self._finish()
+        self._end()
+
+    def _end(self) -> None:
+        """Whatever is left of it must not hold the application's connection, nor the client."""
+        self._is_open = False
+        if self._has_begun:
+            self._database.rollback()
+        self._has_begun = False
+        self._effects.close(self)
+
+    def _finish(self) -> None:
         if not self._database.is_in_transaction():
             raise EndedEarly()
         for place in self._places.values():

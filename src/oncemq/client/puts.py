@@ -143,12 +143,39 @@ class Puts:
             else:
                 del self.open_blocks[key]  # Its only message was refused: there is nothing to put.
 
+    def _cut_all_with_room(self, timeout_ms: int | None = None) -> None:
+        """Cut every open block; if the outbox is full, have what is in it confirmed first."""
+        try:
+            self.cut_all()
+        except OutboxFull as full:
+            self._make_room(full, timeout_ms)
+            self.cut_all()
+
+    def _cut_with_room(self, block: OpenBlock) -> Entry:
+        try:
+            return self.cut(block)
+        except OutboxFull as full:
+            self._make_room(full, None)
+            return self.cut(block)
+
+    def _make_room(self, full: OutboxFull, timeout_ms: int | None) -> None:
+        """Have everything in the outbox confirmed; a broker that is away leaves it full."""
+        try:
+            self._pump(lambda: len(self.publisher) == 0, timeout_ms)
+        except BrokerUnreachable as problem:
+            raise full from problem
+        self.retire()
+
     def hand_over(self, block: OpenBlock) -> None:
         """Cut a full block without waiting for its outcome; wait only while the window is full.
 
         A broker that is away is no error here: the outbox keeps the block, and refuses by itself when it is full.
         """
-        self.cut(block)
+        try:
+            self.cut(block)
+        except OutboxFull:
+            self._try_push()  # The broker may be back by now: what it takes makes room.
+            self.cut(block)
         self._try_push()
 
     def _push(self) -> None:
@@ -173,10 +200,10 @@ class Puts:
     def put_one(self, topics: tuple[str, ...], value: bytes, key: bytes | None, headers: Headers | None, strict: bool) -> Entry:
         """Put one message as a block of its own and wait for its outcome."""
         self._check_allowed()
-        self.cut_all()
+        self._cut_all_with_room()
         block = OpenBlock(checked_topics(topics), strict=strict)
         block.add(value, self._session.clock.wall_us(), key, headers)
-        entry = self.cut(block)
+        entry = self._cut_with_room(block)
         self.wait_for([entry])
         return entry
 
@@ -238,7 +265,7 @@ class Puts:
 
     def flush(self, timeout_ms: int | None) -> int:
         """Have every put confirmed; return how many messages were since the last flush."""
-        self.cut_all()
+        self._cut_all_with_room(timeout_ms)
         try:
             self._pump(lambda: len(self.publisher) == 0, timeout_ms)
         except BrokerUnreachable as problem:

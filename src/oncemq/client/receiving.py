@@ -35,7 +35,8 @@ class Receiving:
         self._session = session
         self._gets = gets
         self._feeds: dict[int, Feed] = {}
-        self._claimed: set[str] = set()
+        self._claimed: dict[str, object] = {}
+        """Who receives from a topic right now."""
         self._given_before: dict[int, int] = {}
         """Per subscription: offsets below this one were given in an earlier attempt too."""
 
@@ -52,20 +53,22 @@ class Receiving:
             held.subscriber.authority = BROKER
         return feed
 
-    def claim(self, topic: str) -> Feed:
+    def claim(self, topic: str, owner: object) -> Feed:
         """The feed, for one use at a time: what is acknowledged is everything up to a place, so two at once would finish each
         other's messages."""
-        if topic in self._claimed:
+        if self._claimed.get(topic, owner) is not owner:
             raise UsageError(
                 f"topic {topic!r} is being received already: leave that receive() or transaction first; "
                 "to handle several messages at a time get them in one transaction"
             )
         feed = self.feed(topic)
-        self._claimed.add(topic)
+        self._claimed[topic] = owner
         return feed
 
-    def let_go(self, topic: str) -> None:
-        self._claimed.discard(topic)
+    def let_go(self, owner: object) -> None:
+        """Whoever claimed topics is done with them; saying so again changes nothing."""
+        for topic in [topic for topic, claimed_by in self._claimed.items() if claimed_by is owner]:
+            del self._claimed[topic]
 
     def give(self, topic: str, feed: Feed, message: Message) -> Message:
         """Count the attempt, durably against kill -9, before the application sees the message."""
@@ -102,29 +105,45 @@ class Receive:
         self._timeout_ms = timeout_ms
         self._feed: Feed | None = None
         self._before = (0, NO_BOOKMARK)
+        self._is_used = False
 
     def __enter__(self) -> Message | None:
-        self._resolve()  # A transaction whose outcome is not known decides where this begins.
-        feed = self._receiving.claim(self._topic)
         try:
-            self._before = feed.place, feed.bookmark
-            message = feed.next(self._timeout_ms)
-            given = None if message is None else self._receiving.give(self._topic, feed, message)
+            return self._enter()
         except BaseException:
-            feed.set_back(*self._before)
-            self._receiving.let_go(self._topic)
+            self._give_back()
             raise
+
+    def _enter(self) -> Message | None:
+        if self._is_used:
+            raise UsageError("a receive is used once: ask the client for another one")
+        self._resolve()  # A transaction whose outcome is not known decides where this begins.
+        feed = self._receiving.claim(self._topic, self)
+        self._before = feed.place, feed.bookmark
         self._feed = feed
+        message = feed.next(self._timeout_ms)
+        given = None if message is None else self._receiving.give(self._topic, feed, message)
+        self._is_used = True
         return given
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        feed, self._feed = self._feed, None
+        try:
+            self._leave(is_done=kind is None)
+        except BaseException:
+            self._give_back()
+            raise
+
+    def _leave(self, *, is_done: bool) -> None:
+        feed = self._feed
         if feed is None:
             raise UsageError("a receive is used once: ask the client for another one")
-        try:
-            if kind is not None:
-                feed.set_back(*self._before)
-            elif feed.place != self._before[0]:
-                self._receiving.acknowledge(feed, feed.place)
-        finally:
-            self._receiving.let_go(self._topic)
+        if is_done and feed.place != self._before[0]:
+            self._receiving.acknowledge(feed, feed.place)
+        self._give_back()
+
+    def _give_back(self) -> None:
+        """Whatever was given and is not acknowledged is given again."""
+        feed, self._feed = self._feed, None
+        if feed is not None and feed.done <= self._before[0]:
+            feed.set_back(*self._before)
+        self._receiving.let_go(self)

@@ -21,7 +21,17 @@ from oncemq.client.session import Session
 from oncemq.core.packets import Transact, TransactAck, TransactDone, TransactPut
 from oncemq.core.publisher import OpenBlock
 from oncemq.crashpoints import reach
-from oncemq.errors import BrokerUnreachable, Diverged, MessageTooLarge, NotCommitted, Refused, Uncertain, UsageError, invariant
+from oncemq.errors import (
+    BrokerUnreachable,
+    Diverged,
+    Gap,
+    MessageTooLarge,
+    NotCommitted,
+    Refused,
+    Uncertain,
+    UsageError,
+    invariant,
+)
 from oncemq.limits import BLOCK_BYTES_MAX, REQUEST_TRIES, TRANSACT_ACKS_MAX, TRANSACT_PUTS_MAX
 from oncemq.model.message import Headers, Message, Outcome, Receipts
 from oncemq.model.names import check_topic
@@ -48,9 +58,14 @@ class Transactions:
         self.receiving = receiving
         self._puts = puts
         self._unknown: Commit | None = None
-        self.is_open = False
+        self.current: Transaction | None = None
+        """The transaction that was entered and not left."""
         self._refusal: NotCommitted | None = None
         puts.resolve = self.resolve_for_a_put
+
+    @property
+    def is_open(self) -> bool:
+        return self.current is not None
 
     @property
     def is_unknown(self) -> bool:
@@ -163,32 +178,51 @@ class Transaction:
         """What became of the puts, after the commit: one receipt per message and topic."""
 
     def __enter__(self) -> Self:
+        try:
+            self._enter()
+        except BaseException:
+            self._end()
+            raise
+        return self
+
+    def _enter(self) -> None:
         if self._transactions.is_open:
             raise UsageError("a client has one transaction at a time: leave the other one first")
         if self._is_used:
             raise UsageError("a transaction is used once: ask the client for another one")
         self._is_used = True
         self._transactions.resolve()
-        self._transactions.is_open = self._is_open = True
-        return self
+        self._transactions.current = self
+        self._is_open = True
 
     def get(self, topic: str, timeout: float | None = None) -> Message | None:
         """Return the next message of a topic; it is finished by the commit. None if none came in `timeout` seconds."""
         feed = self._touch(topic)
-        message = feed.next(milliseconds(timeout))
-        return None if message is None else self._transactions.receiving.give(topic, feed, message)
+        before = feed.place, feed.bookmark
+        try:
+            message = feed.next(milliseconds(timeout))
+            return None if message is None else self._transactions.receiving.give(topic, feed, message)
+        except Gap:
+            raise  # Told: whoever goes on inside the block goes on behind it.
+        except BaseException:
+            feed.set_back(*before)  # It was not returned, so this transaction does not finish it.
+            raise
 
     def get_many(self, topic: str, count: int = 1000, timeout: float | None = None) -> list[Message]:
         """Return up to `count` messages as soon as there is one; [] if none came in time."""
         whole(count, "the count of get_many", 1)
-        first = self.get(topic, timeout)
-        found = [] if first is None else [first]
         feed = self._touch(topic)
-        while found and len(found) < count and feed.has_message():
-            message = feed.next(0)
-            if message is None:
-                break
-            found.append(self._transactions.receiving.give(topic, feed, message))
+        before = feed.place, feed.bookmark
+        try:
+            first = self.get(topic, timeout)
+            found = [] if first is None else [first]
+            while found and len(found) < count and feed.has_message():
+                found.append(self._transactions.receiving.give(topic, feed, feed.take()))
+        except Gap:
+            raise
+        except BaseException:
+            feed.set_back(*before)
+            raise
         return found
 
     def put(
@@ -211,40 +245,40 @@ class Transaction:
         block.add(as_bytes(value), self._transactions.session.clock.wall_us(), key, headers)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._is_open = self._transactions.is_open = False
         try:
-            self._leave(kind)
-        finally:
-            for topic in self._touched:
-                self._transactions.receiving.let_go(topic)
-
-    def _leave(self, kind: type[BaseException] | None) -> None:
-        if kind is not None:
-            self._undo()
-            return
-        reads = [read for read in self._touched.values() if read[0].place > read[1]]
-        blocks = [block for block in self._blocks.values() if block.values]
-        if not reads and not blocks:
-            return
-        try:
-            self.receipts = self._transactions.commit(reads, blocks)
+            self._leave(is_done=kind is None)
         except BaseException:
-            if not self._transactions.is_unknown:  # Else it may have happened: the places stay until that is known.
-                self._undo()
+            self._end()
             raise
+
+    def _leave(self, *, is_done: bool) -> None:
+        self._is_open = False
+        if is_done:
+            reads = [read for read in self._touched.values() if read[0].place > read[1]]
+            blocks = [block for block in self._blocks.values() if block.values]
+            if reads or blocks:
+                self.receipts = self._transactions.commit(reads, blocks)
+        self._end()
+
+    def _end(self) -> None:
+        """Leave the client free for the next one, and give again what was not committed."""
+        self._is_open = False
+        if self._transactions.current is self:
+            self._transactions.current = None
+        for feed, begin, bookmark in self._touched.values():
+            # A commit that was not answered may have happened: the places stay until that is known.
+            if feed.done <= begin and not self._transactions.is_unknown:
+                feed.set_back(begin, bookmark)
+        self._transactions.receiving.let_go(self)
 
     def _touch(self, topic: str) -> Feed:
         self._check_open()
         if topic not in self._touched:
             if len(self._touched) >= TRANSACT_ACKS_MAX:
                 raise UsageError(f"a transaction gets from at most {TRANSACT_ACKS_MAX} topics")
-            feed = self._transactions.receiving.claim(check_topic(topic))
+            feed = self._transactions.receiving.claim(check_topic(topic), self)
             self._touched[topic] = feed, feed.place, feed.bookmark
         return self._touched[topic][0]
-
-    def _undo(self) -> None:
-        for feed, begin, bookmark in self._touched.values():
-            feed.set_back(begin, bookmark)
 
     def _check_open(self) -> None:
         if not self._is_open:
