@@ -59,7 +59,7 @@ from oncemq.errors import (
 from oncemq.version import VERSION
 
 if TYPE_CHECKING:
-    from oncemq.client.async_client import AsyncClient
+    from oncemq.client.async_client import AsyncClient, AsyncListener
     from oncemq.client.broker import Broker
     from oncemq.client.client import Client
     from oncemq.client.connect import connect
@@ -71,6 +71,7 @@ if TYPE_CHECKING:
 __version__ = VERSION
 _ROOMS = {
     "AsyncClient": "oncemq.client.async_client",
+    "AsyncListener": "oncemq.client.async_client",
     "Block": "oncemq.model.view",
     "Broker": "oncemq.client.broker",
     "Client": "oncemq.client.client",
@@ -86,6 +87,7 @@ _ROOMS = {
 __all__ = [
     "AlreadySubscribed",
     "AsyncClient",
+    "AsyncListener",
     "Block",
     "Broker",
     "BrokerFull",

@@ -15,16 +15,18 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Generic, Self
 
 from oncemq.client.bridge import run
 from oncemq.client.client import Client
 from oncemq.client.effects import TABLE, DatabaseTransaction
+from oncemq.client.listening import Listener, Taken
 from oncemq.client.receiving import Receive
 from oncemq.client.transactions import Transaction
 from oncemq.core.packets import SubscriptionInfo, TopicInfo
 from oncemq.core.topics import UNDECIDED
 from oncemq.model.message import Headers, Message, Receipt, Receipts
+from oncemq.model.view import Block
 
 Topics = str | list[str] | tuple[str, ...]
 
@@ -114,6 +116,14 @@ class AsyncClient:
             if message is not None:
                 yield message
 
+    def listen(self, *topics: str, timeout: float | None = None) -> AsyncListener[Message]:
+        """Iterate with `async for` over messages as they are stored, pushed by the broker; see Client.listen."""
+        return AsyncListener(lambda: self._client.listen(*topics), timeout)
+
+    def listen_blocks(self, *topics: str, timeout: float | None = None) -> AsyncListener[Block]:
+        """The same for whole blocks; see Client.listen_blocks."""
+        return AsyncListener(lambda: self._client.listen_blocks(*topics), timeout)
+
     async def ack(self, topic: str) -> None:
         """Everything handed out on this topic is finished; see Client.ack."""
         await run(self._client.ack, topic)
@@ -158,6 +168,49 @@ class AsyncClient:
     async def close(self) -> int:
         """Send what is pending for up to five seconds and say goodbye; see Client.close."""
         return await run(self._client.close)
+
+
+class AsyncListener(Generic[Taken]):
+    """What AsyncClient.listen returns, for one task at a time. A step that is cancelled has taken nothing; the next goes on."""
+
+    def __init__(self, begin: Callable[[], Listener[Taken]], timeout: float | None) -> None:
+        self._begin = begin
+        self._timeout = timeout
+        self._inner: Listener[Taken] | None = None
+        self._is_ended = False
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Taken:
+        taken = None if self._is_ended else await self.next(self._timeout)
+        if taken is None:
+            self.close()
+            raise StopAsyncIteration
+        return taken
+
+    async def next(self, timeout: float | None = None) -> Taken | None:
+        """Wait for one more, up to `timeout` seconds; None if none came."""
+        if self._inner is None:
+            self._inner = await run(self._begin)
+        return await run(self._inner.next, timeout)
+
+    def finish(self) -> None:
+        """Say that what was handed out is finished, without waiting for the next."""
+        if self._inner is not None:
+            self._inner.finish()
+
+    def close(self) -> None:
+        """Stop listening. The subscriptions stay, and so does the last thing handed out."""
+        self._is_ended = True
+        if self._inner is not None:
+            self._inner.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.close()
 
 
 class AsyncReceive:

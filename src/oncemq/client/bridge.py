@@ -4,7 +4,8 @@
 May not: run anything in another thread, or change what the client's code does. It only decides who waits.
 The idea: `run` starts a call in a greenlet; `wait`, called from inside it, hands an awaitable to the task and comes back with its
 result. Several calls share one session: one of them polls the socket, and whoever takes a packet wakes all others to look whether
-it was theirs. A cancelled call is thrown out where it waits, and there it has taken nothing (H14).
+it was theirs. The same for the live socket of those who listen. A cancelled call is thrown out where it waits, and there it has
+taken nothing (H14).
 Next: client/async_client.py, the front.
 """
 
@@ -18,7 +19,7 @@ import greenlet
 
 from oncemq.client.session import Session
 from oncemq.errors import InvariantViolated
-from oncemq.ports import Clock, Instant, Link
+from oncemq.ports import Clock, Frames, Instant, Link, LiveLink
 
 Result = TypeVar("Result")
 
@@ -56,6 +57,13 @@ class PollingLink(Link, Protocol):
         """Return when there may be something to receive, or when the time is over."""
 
 
+class PollingLiveLink(LiveLink, Protocol):
+    """A live link that can be waited for."""
+
+    async def until_readable(self, timeout_ms: int) -> None:
+        """Return when there may be something to receive, or when the time is over."""
+
+
 class LoopClock:
     """A clock whose pauses do not stop the event loop."""
 
@@ -77,7 +85,7 @@ class SharedSession(Session):
 
     _link: PollingLink
     _turn = 0
-    _is_polled = False
+    _is_polled = _is_live_polled = False
     _waiting: tuple[asyncio.Future[None], ...] = ()
 
     def receive(self, timeout_ms: int) -> bool:
@@ -94,6 +102,34 @@ class SharedSession(Session):
             if left_ms <= 0:
                 return False
             wait(self._stand_by(left_ms))
+
+    def open_live(self, address: str) -> LiveLink:
+        return SharedLive(self, super().open_live(address))  # type: ignore[arg-type]
+
+    def took_live(self) -> None:
+        """A live packet was taken: it may be for somebody else who listens."""
+        self._turn += 1
+        self._wake()
+
+    async def stand_by_both(self, live: PollingLiveLink, timeout_ms: int) -> None:
+        """Wait for a packet on either link; whoever takes it."""
+        waits = [asyncio.ensure_future(self._stand_by(timeout_ms)), asyncio.ensure_future(self._stand_by_live(live, timeout_ms))]
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for each in waits:
+                each.cancel()
+            await asyncio.gather(*waits, return_exceptions=True)
+
+    async def _stand_by_live(self, live: PollingLiveLink, timeout_ms: int) -> None:
+        if self._is_live_polled:
+            return await self._stand_behind(timeout_ms)
+        self._is_live_polled = True
+        try:
+            await live.until_readable(timeout_ms)
+        finally:
+            self._is_live_polled = False
+            self._wake()
 
     async def _stand_by(self, timeout_ms: int) -> None:
         """Poll the socket if nobody does; else wait for whoever does."""
@@ -119,3 +155,29 @@ class SharedSession(Session):
         for future in waiting:
             if not future.done():
                 future.set_result(None)
+
+
+class SharedLive:
+    """A live link that several calls listen on at once."""
+
+    def __init__(self, session: SharedSession, link: PollingLiveLink) -> None:
+        self._session = session
+        self._link = link
+
+    def follow(self, channel: bytes) -> None:
+        self._link.follow(channel)
+
+    def leave(self, channel: bytes) -> None:
+        self._link.leave(channel)
+
+    def receive(self) -> Frames | None:
+        frames = self._link.receive()
+        if frames is not None:
+            self._session.took_live()
+        return frames
+
+    def wait(self, timeout_ms: int) -> None:
+        wait(self._session.stand_by_both(self._link, timeout_ms))
+
+    def close(self) -> None:
+        self._link.close()
