@@ -24,7 +24,11 @@ KEYS = {
     "latency": "p50_us p99_us floor_us floor_p99_us ratio_to_floor puts bytes_per_group",
     "restart": "seconds seconds_python gigabytes segments messages",
     "spark": "batch_rows_per_second stream_rows_per_second sink_rows_per_second archive_rows_per_second rows",
-    "fanout": "deliveries_per_second subscribers blocks broker_loop_us_per_block broker_loop_us_per_block_of_one",
+    "fanout": "deliveries_per_second floor_deliveries_per_second ratio_to_floor blocks_per_packet "
+    "subscribers blocks broker_loop_us_per_block broker_loop_us_per_block_of_one",
+    "transaction": "get_messages_per_second broker_transactions_per_second broker_messages_per_second "
+    "sqlite_transactions_per_second sqlite_messages_per_second bare_sqlite_transactions_per_second ratio_to_bare_sqlite "
+    "transactions batch",
     "memory": "rss_megabytes_before rss_megabytes_after messages",
 }
 """What must be a number above zero. Growth of memory may be none."""
@@ -38,6 +42,7 @@ SHORT = {
     "restart": ["--gigabytes", "0.02"],
     "spark": ["--count", "3000", "--passes", "1", "--master", "local[2]", "--events", "0"],
     "fanout": ["--subscribers", "4", "--blocks", "30"],
+    "transaction": ["--transactions", "10", "--batch", "5"],
     "memory": ["--messages", "3000"],
     "memory single": ["--single", "--messages", "300"],
 }

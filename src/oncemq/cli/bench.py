@@ -22,7 +22,9 @@ from oncemq.cli.output import Output, output_of
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
-app = typer.Typer(no_args_is_help=True, help="Measure this machine: put, get, latency, restart, memory, Spark.")
+app = typer.Typer(
+    no_args_is_help=True, help="Measure this machine: put, get, latency, transaction, fanout, restart, memory, Spark."
+)
 
 Directory = Annotated[
     Path,
@@ -142,6 +144,23 @@ def fanout(
         result = bench_fanout(
             directory, subscribers=subscribers, blocks=blocks, block_messages=block, size_bytes=size, advance=advance
         )
+    _say(output_of(context), result)
+
+
+@app.command("transaction")
+def transaction(
+    context: typer.Context,
+    size: Size = 100,
+    transactions: Annotated[int, typer.Option("--transactions", min=1, metavar="N", help="How many of each kind.")] = 500,
+    batch: Annotated[int, typer.Option("--batch", min=1, max=1_000, metavar="N", help="Messages of a large one.")] = 100,
+    directory: Directory = HERE,
+    _json: Json = False,
+) -> None:
+    """What transactions cost, of the broker and of SQLite, beside a plain get and a bare commit of SQLite."""
+    from oncemq.cli.benchmarks.transactions import bench_transaction
+
+    with _watched(context, "transaction", 4 * transactions * (1 + batch)) as advance:
+        result = bench_transaction(directory, size_bytes=size, transactions=transactions, batch=batch, advance=advance)
     _say(output_of(context), result)
 
 

@@ -21,7 +21,7 @@ import oncemq
 from oncemq.cli.benchmarks.workplace import TOPIC
 
 PROGRESS = "progress"
-_TURN_BLOCKS = 16
+TURN_BLOCKS = 16
 """Blocks one subscriber takes before it is the next one's turn."""
 
 
@@ -45,7 +45,7 @@ def listen_for_ever(address: str, directory: Path, first: int, count: int) -> No
     while os.getppid() > 1:
         for number, listener in enumerate(listeners):
             place = places[number]
-            for _ in range(_TURN_BLOCKS):
+            for _ in range(TURN_BLOCKS):
                 block = listener.next(timeout=0)
                 if block is None:
                     break

@@ -5,7 +5,8 @@ May not: count what was not handed out in order by a subscriber of its own; let 
 The idea: a few publishers, one broker, two processes that hold the subscribers (ears.py). The publishers stay a few blocks ahead
 of the slowest, so that what is measured is the live path and not the way a slow one catches up. A round is timed until everybody
 has everything. The broker's time is read per thread: its own loop, and ZeroMQ's, which writes to every connection.
-Next: gets.py for the same without push.
+The floor is ZeroMQ alone: one bare socket that says packets of the same size once, and as many bare sockets that take them.
+Next: bare_ears.py for the floor, gets.py for the same without push.
 """
 
 from __future__ import annotations
@@ -20,11 +21,12 @@ from itertools import count as counting
 from pathlib import Path
 
 import oncemq
+from oncemq.adapters.zmq_fan import Fan
 from oncemq.cli.benchmarks.ears import PROGRESS, open_progress
 from oncemq.cli.benchmarks.workplace import TOPIC, BrokerProcess, Workplace, read_first_line, values_of, workplace
 
 PROCESSES = 2
-PUBLISHERS = 6
+PUBLISHERS = 16
 """Each waits for every block of its own to be confirmed; together they share syncs, as publishers do."""
 AHEAD_BLOCKS = 48
 """How far the publisher may be ahead of the slowest subscriber: less than fits its queue, so that nothing is lost to it."""
@@ -44,6 +46,9 @@ class Cost:
 @dataclass(frozen=True, slots=True)
 class FanoutResult:
     deliveries_per_second: float
+    floor_deliveries_per_second: float
+    ratio_to_floor: float
+    blocks_per_packet: float
     subscribers: int
     blocks: int
     block_messages: int
@@ -59,16 +64,23 @@ def bench_fanout(
     directory: Path, *, subscribers: int, blocks: int, block_messages: int, size_bytes: int, advance: Callable[[int], None]
 ) -> FanoutResult:
     counts = sorted({1, min(10, subscribers), subscribers})
-    costs, got, system = [], 0, ""
+    costs, got, packed, system = [], 0, 1.0, ""
     for count in counts:
         with workplace(directory) as place:
-            cost, got = _measure(place, count, blocks, values_of(size_bytes)[:block_messages])
+            cost, got, packed = _measure(place, count, blocks, values_of(size_bytes)[:block_messages])
             costs.append(cost)
             system = place.file_system
         advance(blocks)
     last = costs[-1]
+    packets = max(1, round(blocks / packed))
+    with workplace(directory) as place:
+        floor = _measure_floor(place, subscribers, packets, bytes(blocks * block_messages * size_bytes // packets))
+    floor *= blocks * block_messages / packets
     return FanoutResult(
         deliveries_per_second=last.deliveries_per_second,
+        floor_deliveries_per_second=floor,
+        ratio_to_floor=last.deliveries_per_second / floor,
+        blocks_per_packet=packed,
         subscribers=subscribers,
         blocks=blocks,
         block_messages=block_messages,
@@ -81,13 +93,14 @@ def bench_fanout(
     )
 
 
-def _measure(place: Workplace, count: int, blocks: int, values: list[bytes]) -> tuple[Cost, int]:
-    """Have `count` subscribers take so many blocks; return what it cost, and how many packets the broker had besides puts."""
-    (place.directory / PROGRESS).write_bytes(bytes(8 * count))
-    broker = _assemble(place, count)
+def _measure(place: Workplace, count: int, blocks: int, values: list[bytes]) -> tuple[Cost, int, float]:
+    """Have `count` subscribers take so many blocks; return what it cost, how many packets the broker had besides puts, and how
+    many blocks left together."""
+    broker = place.start_broker()
+    _assemble(place, "ears", broker.address, count)
     publishers = [place.connect(broker) for _ in range(PUBLISHERS)]
     progress, layout = open_progress(place.directory), struct.Struct(f"<{count}Q")
-    packets = publishers[0].admin.stats().values["count_packets"]
+    stats = publishers[0].admin.stats().values
     before, started = thread_times_ns(broker), time.perf_counter()
     numbers, turn = counting(), threading.Lock()
 
@@ -106,22 +119,39 @@ def _measure(place: Workplace, count: int, blocks: int, values: list[bytes]) -> 
     elapsed, after = time.perf_counter() - started, thread_times_ns(broker)
     loop_ns = after.get(broker.pid, 0) - before.get(broker.pid, 0)
     all_ns = sum(after.values()) - sum(before.values())
-    packets = publishers[0].admin.stats().values["count_packets"] - packets - blocks
-    rate = count * blocks * len(values) / elapsed
-    return Cost(count, rate, loop_ns / 1000 / blocks, (all_ns - loop_ns) / 1000 / blocks), packets
+    grown = {name: value - stats.get(name, 0) for name, value in publishers[0].admin.stats().values.items()}
+    cost = Cost(count, count * blocks * len(values) / elapsed, loop_ns / 1000 / blocks, (all_ns - loop_ns) / 1000 / blocks)
+    return cost, grown["count_packets"] - blocks, grown["count_live_blocks"] / max(1, grown["count_live_packets"])
 
 
-def _assemble(place: Workplace, count: int) -> BrokerProcess:
-    broker = place.start_broker()
+def _measure_floor(place: Workplace, count: int, packets: int, body: bytes) -> float:
+    """How many packets a second reach so many bare sockets together."""
+    fan = Fan()
+    try:
+        _assemble(place, "bare_ears", fan.address, count)
+        fan.await_followers(count)
+        progress, layout = open_progress(place.directory), struct.Struct(f"<{count}Q")
+        started = time.perf_counter()
+        for number in range(packets):
+            _await(lambda: min(layout.unpack(progress)), number - AHEAD_BLOCKS)
+            fan.say(body)
+        _await(lambda: min(layout.unpack(progress)), packets)
+        return count * packets / (time.perf_counter() - started)
+    finally:
+        fan.close()
+
+
+def _assemble(place: Workplace, module: str, address: str, count: int) -> None:
+    """Start the processes with the many ends, and wait until they listen."""
+    (place.directory / PROGRESS).write_bytes(bytes(8 * count))
     first, processes = 0, []
     for number in range(min(PROCESSES, count)):
         share = count // PROCESSES + (number < count % PROCESSES) if count >= PROCESSES else 1
-        arguments = (broker.address, str(place.directory), str(first), str(share))
-        processes.append(place.start_python("-m", "oncemq.cli.benchmarks.ears", *arguments))
+        arguments = (address, str(place.directory), str(first), str(share))
+        processes.append(place.start_python("-m", f"oncemq.cli.benchmarks.{module}", *arguments))
         first += share
     for process in processes:
         read_first_line(process)
-    return broker
 
 
 def _await(place: Callable[[], int], wanted: int) -> None:
