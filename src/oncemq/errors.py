@@ -139,7 +139,8 @@ class Diverged(Told):
             f"the broker's history is not the one seen before: {what}.{common} "
             "If it was restored from a backup, or made to forget this client, connect once with takeover=True and the same state "
             "directory: kept puts that never reached it are sent, and what was on its way here is in doubt. If it is another "
-            "broker, use another state directory; what is kept in this one stays there"
+            "broker, or another node of a mesh, go back to the one before, or use another state directory; what is kept in "
+            "this one stays there"
         )
 
 

@@ -130,6 +130,9 @@ class ZmqLinks:
     def send(self, address: str, frames: Packet) -> bool:
         link = self._links.get(address)
         if link is None:
+            if address.partition("://")[0] != self.address.partition("://")[0]:
+                self._broken.append(address)  # Nobody is led to another kind of place by what others say.
+                return True
             try:
                 link = self._links[address] = _Link(self._context, address)
             except zmq.ZMQError:

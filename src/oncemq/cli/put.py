@@ -136,4 +136,6 @@ def as_row(receipt: Receipt) -> Row:
 def as_text(receipt: Receipt) -> str:
     if not receipt.stored:
         return f"{receipt.topic}: not stored: no subscribers"
+    if receipt.offset is None:
+        return f"{receipt.topic}: stored"  # At a node of a mesh where nobody subscribes, or long ago.
     return f"{receipt.topic}: stored at offset {receipt.offset}"

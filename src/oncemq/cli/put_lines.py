@@ -34,9 +34,10 @@ class Tally:
         self.last: int | None = None
 
     def add(self, receipts: list[Receipt]) -> None:
-        offsets = [receipt.offset for receipt in receipts if receipt.stored]
-        self.stored += len(offsets)
-        self.not_stored += len(receipts) - len(offsets)
+        stored = [receipt for receipt in receipts if receipt.stored]
+        offsets = [receipt.offset for receipt in stored if receipt.offset is not None]
+        self.stored += len(stored)
+        self.not_stored += len(receipts) - len(stored)
         if offsets:
             self.first = offsets[0] if self.first is None else self.first
             self.last = offsets[-1]
@@ -55,7 +56,8 @@ class Tally:
         if not self.stored:
             return f"{self.topic}: {self.not_stored:,} not stored: no subscribers"
         missed = f", {self.not_stored:,} not stored: no subscribers" if self.not_stored else ""
-        return f"{self.topic}: {self.stored:,} stored at offsets {self.first} to {self.last}{missed}"
+        where = f" at offsets {self.first} to {self.last}" if self.first is not None else ""
+        return f"{self.topic}: {self.stored:,} stored{where}{missed}"
 
 
 def put_lines(output: Output, client: Client, shape: Shape, from_line: int, *, is_durable: bool) -> None:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from oncemq.cli.messages import as_line
 from oncemq.cli.output import Output
+from oncemq.cli.put import as_text
 from oncemq.errors import OnceMQError, UsageError
 
 if TYPE_CHECKING:
@@ -103,8 +104,7 @@ class Shell(cmd.Cmd):
         topic, *values = self._words(line, 2, "put TOPIC VALUE...")
         for value in values:
             receipt = self._client.put(topic, value.encode())
-            where = f"stored at offset {receipt.offset}" if receipt.stored else "not stored: no subscribers"
-            self._output.result({"topic": topic, "stored": receipt.stored, "offset": receipt.offset}, f"{topic}: {where}")
+            self._output.result({"topic": topic, "stored": receipt.stored, "offset": receipt.offset}, as_text(receipt))
 
     do_pub = do_put
 

@@ -181,7 +181,7 @@ class BrokerMachine:
 
     def control_bytes(self) -> int:
         """Room for what the next drain may write besides its packets' records: cursors, trims, an ended lease."""
-        facts = len(self._cursors) + len(self.state.topics) + len(self.state.subscriptions)
+        facts = len(self._cursors) + len(self.state.topics) + len(self.state.subscriptions) + len(self.state.origins.logs)
         return CONTROL_ROOM_BYTES + 64 * facts
 
     def lows(self) -> dict[int, int]:

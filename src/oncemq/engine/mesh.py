@@ -134,9 +134,10 @@ class MeshSide:
         early = self.node.early
         spreads = [(heard.packet, heard.block) for heard in self._heard if isinstance(heard.packet, Spread)]
         blocks = early.size_bytes + sum(len(block) + weight_of(packet) for packet, block in spreads)
-        count = early.count + len(spreads) + 1
+        gaps = 1 + self.node.antientropy.holes
+        count = early.count + len(spreads) + gaps
         baseline = 64 * len(self.node.state.had) + 64_000 * (not self.node.state.has_baseline)
-        return blocks + count * RECORD_ROOM_BYTES + baseline + 32 * len(self._machine.state.topics), count
+        return blocks + count * RECORD_ROOM_BYTES + baseline + 32 * gaps * len(self._machine.state.topics), count
 
     def start(self, now: Instant, take: Take) -> None:
         """Begin this life: what is said leaves with the first drain, after the record of the start is synced."""
@@ -202,8 +203,7 @@ class MeshSide:
                     self._send(to, packet, block)
                     reach("mesh.between_packets")
                 case Serve():
-                    if len(self._serving) < MESH_SERVES_MAX:
-                        self._serving.append(each)
+                    self._begin_to_serve(each)
                 case Up(address):
                     self._is_news = True
                     log.info("neighbour %s", address)
@@ -226,6 +226,14 @@ class MeshSide:
         else:  # It finds out by anti-entropy what it missed; if it takes nothing at all for long, it goes.
             self.counters["dropped"] += 1
             self._full_ms.setdefault(to, self.now.ticks_ms)
+
+    def _begin_to_serve(self, serve: Serve) -> None:
+        """A request takes the place of an earlier one for the same origin: whoever asks again has seen what came."""
+        if serve.is_copy:
+            rest = (each for each in self._serving if not each.is_copy or (each.to, each.origin) != (serve.to, serve.origin))
+            self._serving = deque(rest)
+        if len(self._serving) < MESH_SERVES_MAX:
+            self._serving.append(serve)
 
     def _serve(self) -> None:
         """Read on for everybody who is being served, in turn: each gets a slice if it has taken the one before."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
+from oncemq.core.origins import LOG_BIT
 from oncemq.core.state import BrokerState
 from oncemq.core.streams import ClientState, Kept, Stream
 from oncemq.core.topics import Subscription, Topic
@@ -40,6 +41,9 @@ def look_into(disk: Disk) -> Described:
         "clients": [_client(state, client) for _, client in sorted(state.clients.items())],
         "starts": [
             {"start_id": start.start_id.hex(), "first_append_number": start.first_append_number} for start in state.starts
+        ],
+        "origins": [
+            {"node": log.node.hex(), "start_id": log.start_id.hex(), "low": log.low, "had": log.had} for log in state.origins
         ],
         "segments": _segments(found, state),
         "missing": [
@@ -121,7 +125,7 @@ def _name(state: BrokerState, topic_id: int) -> str:
 
 def _segments(found: Recovered | None, state: BrokerState) -> list[Described]:
     """What each file holds; the records after the last proven sync are not counted here."""
-    parts = {storage_id: f"part {storage_id} of {storage.name}" for storage_id, storage in state.storages.items()}
+    parts = {each: ("" if each & LOG_BIT else f"part {each} of ") + storage.name for each, storage in state.storages.items()}
     return [
         {
             "segment": sealed.number,

@@ -224,6 +224,11 @@ class AntiEntropy:
 
     # --- holes --------------------------------------------------------------------------------------------
 
+    @property
+    def holes(self) -> int:
+        """How many origins have a hole that is being looked after: so many may be given up at once."""
+        return len(self._holes)
+
     def watch(
         self, now_ms: int, waiting: Iterable[tuple[Origin, int, Address]], elsewhere: Sequence[Address]
     ) -> list[tuple[Origin, int]]:
