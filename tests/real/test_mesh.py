@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -126,3 +128,42 @@ def test_what_is_put_at_one_node_is_pushed_to_listeners_at_another(tmp_path: Pat
             writer.put_many("orders", [b"one", b"two", b"end"])
         thread.join(20)
         assert heard == [b"one", b"two", b"end"]
+
+
+def test_a_transaction_reaches_the_other_nodes_as_a_whole(tmp_path: Path) -> None:
+    with (
+        mesh_of(tmp_path, 2) as (here, there),
+        oncemq.connect(here.address, id="worker", state=tmp_path / "worker") as worker,
+        oncemq.connect(there.address, id="reader", state=tmp_path / "reader") as reader,
+    ):
+        for topic in ("a", "b"):
+            reader.subscribe(topic)
+        with worker.transaction() as transaction:
+            transaction.put("a", b"one")
+            transaction.put("b", b"one")
+        assert {reader.get(timeout=20).topic for _ in range(2)} == {"a", "b"}
+
+
+def test_a_neighbour_that_stands_still_is_expelled_and_catches_up(tmp_path: Path) -> None:
+    """The others go on at full speed while one takes nothing; when it goes on it has missed nothing."""
+    with mesh_of(tmp_path, 3) as nodes:
+        still = nodes[2]
+        with oncemq.connect(still.address, id="reader", state=tmp_path / "reader") as reader:
+            reader.subscribe("orders")
+            pid = still.pid
+            assert pid is not None
+            os.kill(pid, signal.SIGSTOP)
+            try:
+                with oncemq.connect(nodes[0].address) as writer:
+                    for number in range(300):
+                        writer.put("orders", b"%d" % number + bytes(50_000))
+                until(lambda: still.mesh not in {each for view in _views(nodes.all[:2]) for each in view}, "nobody counts on it")
+            finally:
+                os.kill(pid, signal.SIGCONT)
+            got = [message.value.rstrip(b"\0") for message in _get(reader, 300)]
+            assert got == [b"%d" % number for number in range(300)]
+
+
+def _views(nodes: list[Node]) -> list[list[str]]:
+    found = [node.status() for node in nodes]
+    return [[each.address for each in status.neighbours] for status in found if status is not None]

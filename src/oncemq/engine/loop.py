@@ -179,7 +179,7 @@ class BrokerLoop:
         self.machine.is_leaving = True
         due_ms = self._clock.now().ticks_ms + patience_ms
         self.mesh.leave(self._clock.now(), self._take)
-        while not self.mesh.has_left and self._clock.now().ticks_ms < due_ms:
+        while not self.mesh.has_left and not self.mesh.is_alone and self._clock.now().ticks_ms < due_ms:
             self.step(_LEAVING_MS)
         return self.mesh.has_left
 

@@ -285,6 +285,12 @@ class MeshSide:
             self._carry_out(self.node.leave(now.ticks_ms), take)
 
     @property
+    def is_alone(self) -> bool:
+        """No neighbour, and nobody is being asked: there is nobody to wait for."""
+        membership = self.node.membership
+        return not membership.active and membership.places >= membership.settings.active
+
+    @property
     def has_left(self) -> bool:
         return self.node.life is Life.LEFT
 

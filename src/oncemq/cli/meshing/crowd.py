@@ -13,10 +13,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from time import monotonic
 
+import oncemq
 from oncemq.cli.meshing.nodes import Node, Nodes
 from oncemq.cli.torturing.recorder import Recorder, history_of
-from oncemq.client.client import Client
-from oncemq.client.connect import connect
 from oncemq.errors import BrokerUnreachable, Gap, Refused
 from oncemq.model.refusals import Code
 from oncemq.sim.history import Event
@@ -39,13 +38,13 @@ class Application:
         self._topic_id = ""
         self._state = directory / "clients" / self.name
         self._recorder = Recorder(history_of(directory, self.name), self.name, 1)
-        self._client: Client | None = None
+        self._client: oncemq.Client | None = None
         self._count = 0
 
     @property
-    def client(self) -> Client:
+    def client(self) -> oncemq.Client:
         if self._client is None:
-            self._client = connect(self.node.address, id=self.name, state=self._state)
+            self._client = oncemq.connect(self.node.address, id=self.name, state=self._state)
         return self._client
 
     def subscribe(self) -> None:

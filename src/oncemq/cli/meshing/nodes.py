@@ -20,8 +20,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+import oncemq
 from oncemq.cli.torturing.processes import Child
-from oncemq.client.connect import connect
 from oncemq.core.packets import MeshStatusDone
 from oncemq.errors import BrokerUnreachable, OnceMQError
 
@@ -90,7 +90,7 @@ class Node:
         if not self.is_up:
             return None
         try:
-            with connect(self.address, offline=True) as client:
+            with oncemq.connect(self.address, offline=True) as client:
                 return client.admin.mesh_status()
         except (BrokerUnreachable, OnceMQError):
             return None
