@@ -20,6 +20,7 @@ LEAVES = ("errors", "limits", "ports", "crashpoints", "version")
 LAW: tuple[tuple[str, ...], ...] = (
     ("__main__", "pyspark_oncemq"),
     ("cli",),
+    ("lab",),
     ("pipeline",),
     ("__init__",),
     ("sim",),
@@ -38,7 +39,12 @@ ONLY = {"adapters": {"model", *LEAVES}, "pyspark_oncemq": {"pipeline"}}
 NEVER = {"sim": {"adapters"}}
 ASSEMBLED = ("oncemq.client.connect", "oncemq.client.broker")
 """Where a client or broker is put together from real adapters: not for a simulated world."""
-HOME_OF = {"zmq": {"adapters"}, "greenlet": {"sim", "client"}, "pyspark": {"pipeline", "pyspark_oncemq"}, "pyarrow": {"pipeline"}}
+HOME_OF = {
+    "zmq": {"adapters"},
+    "greenlet": {"sim", "client"},
+    "pyspark": {"pipeline", "lab", "pyspark_oncemq"},
+    "pyarrow": {"pipeline", "lab"},
+}
 
 WORLD = frozenset(
     {

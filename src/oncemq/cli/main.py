@@ -23,6 +23,7 @@ from oncemq.cli import (
     chaos,
     clients,
     demo,
+    experiment,
     get,
     inspect,
     mesh,
@@ -99,6 +100,7 @@ app.command("sim", rich_help_panel=PROOF)(sim.sim)
 app.add_typer(mesh.app, name="mesh", rich_help_panel=PROOF)
 app.command("chaos", rich_help_panel=PROOF)(chaos.chaos)
 app.command("torture", rich_help_panel=PROOF)(torture.torture)
+app.command("experiment", rich_help_panel=PROOF)(experiment.experiment)
 
 if importlib.util.find_spec("oncemq.cli.bench") is not None:
     app.add_typer(importlib.import_module("oncemq.cli.bench").app, name="bench", rich_help_panel=PROOF)

@@ -3,7 +3,7 @@
 
 May not: know what is drawn; load anything from elsewhere.
 The idea: everything is drawn for black and white: lines differ by dashes and marks, axes say what and in which unit.
-Next: report.py for the page of an audit.
+Next: report.py for the page of an audit, lab/page.py for that of an experiment.
 """
 
 from __future__ import annotations
@@ -29,22 +29,41 @@ img { max-width: 100%; } .verdict { font-size: 1.3rem; } caption { text-align: l
 
 def axes_of(title: str, across: str, up: str) -> tuple[Figure, Axes]:
     """An empty plot with its title and the names of its axes."""
+    figure, (axes,) = panels_of(title, (across, up))
+    return figure, axes
+
+
+def panels_of(title: str, *names: tuple[str, str]) -> tuple[Figure, list[Axes]]:
+    """Several empty plots side by side, each with the names of its axes (across, up), under one title."""
     from matplotlib.figure import Figure  # noqa: PLC0415 - a second of start-up that only a report needs
 
-    figure = Figure(figsize=(9, 4.5), layout="constrained")
-    axes = figure.add_subplot()
-    axes.set_title(title)
-    axes.set_xlabel(across)
-    axes.set_ylabel(up)
-    axes.grid(visible=True, color="0.85")
-    axes.spines[["top", "right"]].set_visible(False)
-    return figure, axes
+    figure = Figure(figsize=(max(9.0, 5.0 * len(names)), 4.5), layout="constrained")
+    figure.suptitle(title)
+    panels: list[Axes] = []
+    for place, (across, up) in enumerate(names, 1):
+        axes = figure.add_subplot(1, len(names), place)
+        axes.set_xlabel(across)
+        axes.set_ylabel(up)
+        axes.grid(visible=True, color="0.85")
+        axes.spines[["top", "right"]].set_visible(False)
+        panels.append(axes)
+    return figure, panels
 
 
 def png_of(figure: Figure) -> bytes:
     """A plot as a file."""
     target = io.BytesIO()
     figure.savefig(target, format="png", dpi=130)
+    return target.getvalue()
+
+
+def svg_of(figure: Figure) -> bytes:
+    """A plot as lines; without the date that would make every copy another file."""
+    from matplotlib import rc_context  # noqa: PLC0415 - as above
+
+    target = io.BytesIO()
+    with rc_context({"svg.hashsalt": "oncemq", "svg.fonttype": "none"}):
+        figure.savefig(target, format="svg", metadata={"Date": None})
     return target.getvalue()
 
 

@@ -58,11 +58,19 @@ class Village:
     def views(self) -> dict[Address, list[Address]]:
         return {node.address: list(node.machine.membership.active) for node in self.world.running() if node.machine}
 
-    def is_whole(self) -> bool:
-        """Symmetric, connected, and nobody joining any more."""
+    def mean_degree(self) -> float:
+        views = self.views()
+        return sum(len(view) for view in views.values()) / max(len(views), 1)
+
+    def is_linked(self) -> bool:
+        """Whoever lives: symmetric and connected."""
         views = self.views()
         is_symmetric = all(name in views.get(other, ()) for name, view in views.items() for other in view)
-        return is_symmetric and is_connected(views) and all(self._is_member(name) for name in self.world.nodes)
+        return is_symmetric and is_connected(views)
+
+    def is_whole(self) -> bool:
+        """Symmetric, connected, and nobody joining any more."""
+        return all(self._is_member(name) for name in self.world.nodes) and self.is_linked()
 
     def _is_member(self, name: Address) -> bool:
         machine = self.world.nodes[name].machine
@@ -162,7 +170,7 @@ def storm(nodes: int, seed: int, advance: Progress = nobody) -> dict[str, Any]:
     advance("storm", 1)
     full = 4.9 if nodes >= 40 else min(4.0, nodes - 1.1)
     busiest = world.received[name_of(0)]
-    full_s = village.time_until(lambda: _mean_degree(village.views()) >= full)
+    full_s = village.time_until(lambda: village.mean_degree() >= full)
     village.subscribe_all()
     world.run(1_000)
     for _ in range(20):
@@ -172,15 +180,11 @@ def storm(nodes: int, seed: int, advance: Progress = nobody) -> dict[str, Any]:
         "seconds_to_one_island": whole_s,
         "seconds_to_full_views": None if whole_s is None or full_s is None else round(whole_s + full_s, 1),
         "seconds_to_deliver": level_s,
-        "mean_degree": round(_mean_degree(village.views()), 3),
+        "mean_degree": round(village.mean_degree(), 3),
         "evictions_per_join": round(world.history.downs["evicted"] / 2 / nodes, 2),
         "packets_to_the_contact_per_join": round(busiest / nodes, 1),
     }
     return row | village.verdict()
-
-
-def _mean_degree(views: dict[Address, list[Address]]) -> float:
-    return sum(len(view) for view in views.values()) / max(len(views), 1)
 
 
 # --- churn ------------------------------------------------------------------------------------------------------

@@ -115,6 +115,8 @@ class MeshWorld:
         self.history = MeshHistory()
         self.sent: Counter[str] = Counter()
         self.sent_bytes: Counter[str] = Counter()
+        self.copies = 0
+        """Of the messages sent, those that were requested; the others are floods."""
         self.received: Counter[Address] = Counter()
         self.dice = random.Random(f"mesh world {seed}")
         self._settings = settings
@@ -286,6 +288,7 @@ class MeshWorld:
         kind = type(packet).__name__
         self.sent[kind] += 1
         self.sent_bytes[kind] += len(frame) + len(block)
+        self.copies += isinstance(packet, Spread) and packet.is_copy
         self._hash.update(frame)
         if target not in self.nodes or (source, target) in faults.cuts or dice.random() < faults.loss:
             return
