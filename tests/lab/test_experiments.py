@@ -37,7 +37,7 @@ def statistics(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) ->
     traces = tmp_path_factory.mktemp("experiment") / "traces"
     frame = run_trials(spark, TRIALS, traces, done.append)
     assert done[-1] == len(TRIALS)
-    assert list(traces.glob("*.parquet"))
+    assert list(traces.glob("simulated/*.parquet"))
     return summed_up(frame)
 
 

@@ -35,15 +35,15 @@ class Plan:
 
 Plans = Mapping[Experiment, tuple[Plan, ...]]
 FULL: Plans = {
-    Experiment.RECEIVED: (Plan(Kind.RECEIVED, {20: 20}, PER_NODE),),
+    Experiment.RECEIVED: (Plan(Kind.RECEIVED, {20: 5}, PER_NODE),),
     Experiment.CONVERGENCE: (Plan(Kind.CONVERGENCE, {10: 20, 20: 20, 30: 20, 100: 5}),),
     Experiment.MEMBERSHIP: (Plan(Kind.MEMBERSHIP, {10: 20, 20: 20, 30: 20}),),
     Experiment.RELIABILITY: (
         Plan(Kind.KILLS, {20: 20}, KILLED_PERCENT),
-        Plan(Kind.PAPERS, {1_000: 20, 10_000: 2}, FAILED_PERCENT),
+        Plan(Kind.PAPERS, {1_000: 10, 10_000: 1}, FAILED_PERCENT),
     ),
-    Experiment.OVERLAY: (Plan(Kind.PAPERS, {100: 20, 316: 20, 1_000: 20, 3_162: 2, 10_000: 2}),),
-    Experiment.HEALING: (Plan(Kind.PAPERS, {1_000: 20, 10_000: 2}, FAILED_PERCENT),),
+    Experiment.OVERLAY: (Plan(Kind.PAPERS, {100: 10, 316: 10, 1_000: 10, 3_162: 2, 10_000: 1}),),
+    Experiment.HEALING: (Plan(Kind.PAPERS, {1_000: 10, 10_000: 1}, FAILED_PERCENT),),
 }
 QUICK: Plans = {
     Experiment.RECEIVED: (Plan(Kind.RECEIVED, {20: 2}, PER_NODE[:2]),),

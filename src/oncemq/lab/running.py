@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from oncemq.lab import simulated
-from oncemq.lab.trials import REAL, Observation, Trial
+from oncemq.lab.trials import REAL, SIMULATED, Observation, Trial
 
 if TYPE_CHECKING:
     import pyarrow
@@ -36,14 +36,15 @@ def observe(trial: Trial) -> list[Observation]:
 
 
 def run_trials(spark: SparkSession, trials: Sequence[Trial], traces: Path, progress: Progress) -> DataFrame:
-    """Run all trials on Spark, keep what they saw below `traces`, and return it."""
+    """Run all trials on Spark, keep what they saw below `traces`, and return what is there of simulated and real ones."""
+    target = traces / trials[0].mode
     partitions = 1 if any(trial.mode == REAL for trial in trials) else len(trials)
     numbers = spark.range(0, len(trials), 1, partitions)
     frame = numbers.mapInArrow(partial(_run_numbers, tuple(trials)), SCHEMA)
     group = "oncemq experiment"
     with ThreadPoolExecutor(1) as pool:
         spark.sparkContext.setJobGroup(group, "trials")
-        written = pool.submit(frame.write.mode("overwrite").parquet, str(traces))
+        written = pool.submit(frame.write.mode("overwrite").parquet, str(target))
         while True:
             try:
                 written.result(timeout=_LOOK_S)
@@ -51,7 +52,7 @@ def run_trials(spark: SparkSession, trials: Sequence[Trial], traces: Path, progr
             except NotYet:
                 progress(_tasks_done(spark, partitions))
     progress(len(trials))
-    return spark.read.schema(SCHEMA).parquet(str(traces))
+    return spark.read.schema(SCHEMA).parquet(*(str(traces / mode) for mode in (SIMULATED, REAL) if (traces / mode).exists()))
 
 
 def _run_numbers(trials: tuple[Trial, ...], batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:

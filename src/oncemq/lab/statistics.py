@@ -12,7 +12,7 @@ from __future__ import annotations
 import csv
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
@@ -88,10 +88,10 @@ def _student(freedom: Column) -> Column:
     return F.when(freedom > len(STUDENT), F.lit(1.96)).otherwise(F.get(table, freedom - 1))
 
 
-def _statistic(row: dict[str, object]) -> Statistic:
-    place = (str(row["experiment"]), str(row["measure"]), int(row["nodes"]), float(row["at"]))  # type: ignore[call-overload, arg-type]
+def _statistic(row: dict[str, Any]) -> Statistic:
+    place = (row["experiment"], row["measure"], row["nodes"], row["at"])
     known = {name: row[name] for name in Statistic._fields if name in row}
-    return Statistic(**known, paper=paper_value(*place), closed_form=closed_form(*place))  # type: ignore[arg-type]
+    return Statistic(**known, paper=paper_value(*place), closed_form=closed_form(*place))
 
 
 def write_csv(statistics: Iterable[Statistic], target: Path) -> None:
