@@ -8,7 +8,7 @@ READY := .venv/.ready
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint bench coverage mutation features clean
+.PHONY: help setup demo test lint bench coverage mutation features reference fresh clean
 
 help: ## List these targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/\1|\2/' | while IFS='|' read -r name text; do printf '  make %-10s %s\n' "$$name" "$$text"; done
@@ -17,7 +17,7 @@ $(READY): pyproject.toml constraints.txt
 	@echo "==> setup: .venv with the versions of constraints.txt"
 	@$(PYTHON) -c 'import sys; sys.exit("oncemq needs Python 3.11 or newer; try: make PYTHON=python3.11 setup" if sys.version_info < (3, 11) else 0)'
 	@$(PYTHON) -m venv --clear .venv
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[spark,lab,postgresql,test,lint]"
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt -e ".[spark,lab,postgresql,test,lint]"
 	@touch $@
 
 setup: $(READY) ## Make .venv and install everything the other targets need
@@ -62,6 +62,12 @@ features: $(READY) ## Prove docs/coverage.md: run exactly the tests it names, fe
 	@$(BIN)/python -m pytest -q tests/tidy/test_coverage_page.py
 	@echo "==> features: those tests pass"
 	@$(BIN)/python -m pytest -q $$(grep -oE 'tests/[A-Za-z0-9_/]+\.py::[A-Za-z0-9_:]+' docs/coverage.md | sort -u)
+
+reference: $(READY) ## Write docs/configuration.md anew, from the code
+	@$(BIN)/python scripts/configuration_page.py
+
+fresh: ## As root: the two commands on a bare Debian, and how long each takes
+	@scripts/fresh-machine.sh
 
 clean: ## Remove .venv, caches and builds
 	@rm -rf .venv build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

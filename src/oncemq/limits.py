@@ -17,14 +17,14 @@ MIB: Final = 1024 * KIB
 # --- names ---------------------------------------------------------------------------------------
 NAME_BYTES_MAX: Final = 255  # Topic names and client ids. peer: NATS and Kafka stop at 249-255.
 CLIENTS_MAX: Final = 100_000  # Durable clients a broker keeps. guess: 100 MB of state at worst.
-TOPICS_MAX: Final = 100_000  # guess: the snapshot must stay writable in one go.
-SUBSCRIPTIONS_MAX: Final = 100_000  # guess: as above.
+TOPICS_MAX: Final = 100_000  # Topics of a broker. guess: the snapshot must stay writable in one go.
+SUBSCRIPTIONS_MAX: Final = 100_000  # Subscriptions of a broker. guess: as above.
 
 # --- messages and blocks -------------------------------------------------------------------------
 VALUE_BYTES_MAX: Final = 16 * MIB  # Largest value. rule: settled with the first format.
-KEY_BYTES_MAX: Final = 64 * KIB  # guess: keys are read whole for routing.
-HEADERS_BYTES_MAX: Final = 64 * KIB  # guess: headers are for routing, not for data.
-BLOCK_BYTES_MAX: Final = 32 * MIB  # rule: block and transaction.
+KEY_BYTES_MAX: Final = 64 * KIB  # Largest key. guess: keys are read whole for routing.
+HEADERS_BYTES_MAX: Final = 64 * KIB  # All headers of one message. guess: headers are for routing, not for data.
+BLOCK_BYTES_MAX: Final = 32 * MIB  # Largest block, and all blocks of one transaction. rule.
 BLOCK_CUT_BYTES: Final = 1 * MIB  # An open block is cut at this size. rule.
 BLOCK_CUT_MESSAGES: Final = 1_000  # ... or at this count. rule.
 PUT_TOPICS_MAX: Final = 64  # Topics of one atomic put. guess: a put is not a broadcast.
@@ -56,11 +56,11 @@ RESERVE_AHEAD_MESSAGES: Final = 1_000  # In-doubt bound after an operating-syste
 OFFSET_MAX: Final = 2**63 - 1  # What eight signed bytes hold. rule: settled with the first format.
 
 # --- wire ----------------------------------------------------------------------------------------
-WIRE_VERSION: Final = 1
+WIRE_VERSION: Final = 1  # First byte of every packet. rule.
 HEADER_BYTES_MAX: Final = 64 * KIB  # First frame of a packet to a broker. rule: limits before parsing.
 FRAMES_MAX: Final = 4  # Frames of a packet to a broker, delimiter included. rule.
-PORT_REQUEST: Final = 5556  # The earlier designs' request port.
-PORT_LIVE: Final = 5557  # The earlier designs' live port.
+PORT_REQUEST: Final = 5556  # Where a broker listens. peer: the earlier designs' request port.
+PORT_LIVE: Final = 5557  # Where it publishes to live subscribers. peer: the earlier designs' live port.
 
 # --- engine --------------------------------------------------------------------------------------
 DRAIN_PACKETS_MAX: Final = 1_000  # Packets one sync may cover. guess: bounds latency of the first.
@@ -84,17 +84,17 @@ LIVE_ACK_MS: Final = 1_000  # ... and this often if there is news. rule: R6, T i
 LIVE_SIGN_OF_LIFE_MS: Final = 5_000  # A listener without news speaks all the same: leases, fencing. guess.
 
 # --- journal -------------------------------------------------------------------------------------
-SEGMENT_BYTES: Final = 128 * MIB  # rule.
+SEGMENT_BYTES: Final = 128 * MIB  # One file of the journal. rule.
 SEGMENT_RECORDS_MAX: Final = 50_000  # Replay stays under half a second. measured: bench restart.
 RESERVE_BYTES: Final = 8 * MIB  # Room kept for cursors, commands and trims on a full disk. guess.
-SNAPSHOTS_KEPT: Final = 2  # rule.
+SNAPSHOTS_KEPT: Final = 2  # If the newest is damaged, the one before it serves. rule.
 OPEN_SEGMENTS_MAX: Final = 64  # Open files of sealed segments. guess: far below 1,024.
 INDEX_CACHE_BYTES: Final = 16 * MIB  # Indexes of sealed segments held in memory. guess.
 CLEAN_SIZE_EIGHTHS: Final = 15  # Cleaning begins above 15/8 of the living bytes: headers included it stays below twice. rule.
 CLEAN_SLICE_BYTES: Final = 256 * KIB  # What the cleaner moves between two drains at most, or twice what was put. guess.
 CLEAN_PAUSE_MS: Final = 10  # Between two slices while nothing is put: 25 MB/s. guess.
 CLEAN_LOOKS_MAX: Final = 4  # Segments whose living bytes are counted anew at a time. measured: 2 ms each at worst.
-OUTBOX_SEGMENT_BYTES: Final = 4 * MIB  # measured: bench put --size 1024; 1 MiB cost a file per block.
+OUTBOX_SEGMENT_BYTES: Final = 4 * MIB  # One file of an outbox. measured: bench put --size 1024; 1 MiB cost a file per block.
 OUTBOX_BYTES_MAX: Final = 1024 * MIB  # An outbox refuses more than this. guess.
 
 # --- staging -------------------------------------------------------------------------------------
@@ -104,14 +104,14 @@ QUERIES_MAX: Final = 100_000  # Queries whose last batch a broker remembers. gue
 STAGED_PART_BYTES: Final = 64  # What one part costs at most in the record of its commit. measured: 37.
 
 # --- sessions and time ---------------------------------------------------------------------------
-EPHEMERAL_LEASE_MS: Final = 24 * 3600 * 1000  # rule.
+EPHEMERAL_LEASE_MS: Final = 24 * 3600 * 1000  # A client without an id that is silent so long is forgotten. rule.
 CLOCK_JUMP_US_MAX: Final = 3600 * 1_000_000  # A larger jump of the wall clock trims nothing. rule.
 
 # --- client --------------------------------------------------------------------------------------
-REQUEST_TIMEOUT_MS: Final = 1_000  # First try; doubled each time, so that three tries take 7 s. Lazy Pirate: 3 x 2.5 s.
-REQUEST_TRIES: Final = 3  # ZeroMQ guide, Lazy Pirate: 3.
+REQUEST_TIMEOUT_MS: Final = 1_000  # First try; doubled each time, so that three take 7 s. peer: Lazy Pirate, 3 x 2.5 s.
+REQUEST_TRIES: Final = 3  # Tries before no answer is said. peer: ZeroMQ guide, Lazy Pirate.
 BACKOFF_MS: Final = 100  # First pause between tries, doubled each time. guess.
-BACKOFF_MS_MAX: Final = 2_000  # guess.
+BACKOFF_MS_MAX: Final = 2_000  # Longest such pause. guess.
 CLOSE_TIMEOUT_MS: Final = 5_000  # How long close() flushes before it reports what stays. guess.
 
 # --- spark ---------------------------------------------------------------------------------------
@@ -119,7 +119,7 @@ JAVA_VERSION_MIN: Final = 17  # What Spark 4 runs on. peer: Spark's own document
 ARCHIVE_ROWS_PER_COMMIT: Final = 4_000_000  # Rows of one commit of an archive. guess: files of some hundred megabytes.
 ARCHIVE_POLL_MS: Final = 1_000  # How long an archive that has caught up waits before it looks again. guess.
 REPLAY_ROWS_PER_FLUSH: Final = 100_000  # Rows a replay puts before it counts. guess: far below what an outbox takes.
-SPARK_SHUFFLE_PARTITIONS: Final = 8  # measured: 5 M events joined on two cores; Spark's 200 costs seconds per query.
+SPARK_SHUFFLE_PARTITIONS: Final = 8  # Of an audit. measured: 5 M events joined on two cores; Spark's 200 costs seconds per query.
 SPARK_READ_BYTES: Final = 4 * MIB  # What a task asks a broker for at once. measured: 8 MiB costs the broker four times the CPU.
 SPARK_BATCH_ROWS: Final = 50_000  # Rows of one Arrow batch. measured: 10,000 to 100,000 are alike, 1,000 costs half.
 SPARK_BATCH_BYTES: Final = 32 * MIB  # ... or bytes. guess: a task holds two of them.
@@ -141,24 +141,24 @@ MESH_WALKS: Final = 2  # Walks per join; each fills two places. measured: mesh s
 MESH_SHUFFLE_ACTIVE: Final = 3  # Neighbours named in a shuffle. paper: k_a.
 MESH_SHUFFLE_PASSIVE: Final = 4  # Others named in a shuffle. paper: k_p.
 MESH_SHUFFLE_TTL: Final = 5  # Hops of a shuffle, decremented first. peer: the earlier design's value, Cyclon's too.
-MESH_SHUFFLE_MS: Final = 5_000  # peer: the earlier design's value.
+MESH_SHUFFLE_MS: Final = 5_000  # Between two shuffles. peer: the earlier design's value.
 MESH_ASK_TIMEOUT_MS: Final = 1_000  # An ask without an answer. guess: three round trips around the world.
 MESH_DIAL_STAGGER_MS: Final = 100  # The next dial does not wait longer for this one. peer: "happy eyeballs" use 250.
 MESH_DIALS_MAX: Final = 5  # Dials at a time. guess: as many as there are places.
 MESH_REFUSALS_MAX: Final = 8  # Refusals after which a search pauses. measured: mesh simulate; nobody is short after joining.
 MESH_BACKOFF_MS: Final = 1_000  # First pause of a search, doubled each time. guess.
 MESH_BACKOFF_MS_MAX: Final = 120_000  # A place that parity forbids costs next to nothing. guess.
-MESH_HEARTBEAT_MS: Final = 1_000  # peer: memberlist probes every second.
+MESH_HEARTBEAT_MS: Final = 1_000  # Between two heartbeats to a neighbour. peer: memberlist probes every second.
 MESH_HEARTBEAT_TIMEOUT_MS: Final = 5_000  # Silence after which a neighbour is gone. guess: five heartbeats.
 MESH_HEAL_MS: Final = 30_000  # One cold id is probed this often. peer: lashup probes every 12 to 24 s, but in all.
 MESH_QUARANTINE_MS: Final = 60_000  # An id proven dead is not believed from others for so long. guess: a dozen shuffles.
 MESH_QUARANTINE_MAX: Final = 1_000  # Ids in quarantine. guess: 100 KB.
 MESH_COLD_FAILURES_MAX: Final = 20  # A cold id that failed so often gives way to a new one. guess: hours at one probe per 30 s.
-MESH_ADDRESS_BYTES_MAX: Final = 255  # rule: as other names.
+MESH_ADDRESS_BYTES_MAX: Final = 255  # Address of a node. rule: as other names.
 MESH_IDS_MAX: Final = 64  # Ids named in one packet. guess: a hostile node must not fill a view with one packet.
 
 # --- mesh: messages ------------------------------------------------------------------------------
-MESH_TOPICS_MAX: Final = PUT_TOPICS_MAX  # rule: one put is one message of the mesh.
+MESH_TOPICS_MAX: Final = PUT_TOPICS_MAX  # Topics of one message of the mesh. rule: one put is one message of the mesh.
 MESH_HOLD_MESSAGES: Final = 1_000  # Messages kept per link for its replacement. guess: a timeout at 200 a second.
 MESH_EARLY_MESSAGES: Final = 10_000  # Messages waiting for an earlier one, over all origins. guess.
 MESH_EARLY_BYTES: Final = 64 * MIB  # ... and bytes. guess: two of the largest blocks.

@@ -8,16 +8,19 @@ Next: test_processes.py.
 from __future__ import annotations
 
 import json
+import os
 import resource
 import signal
+import socket
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
 
+from oncemq.adapters.service_manager import VARIABLE
 from oncemq.cli.serve import segment_bytes
-from tests.cli.harness import Program, Shell
+from tests.cli.harness import DEADLINE_S, Program, Shell
 
 pytestmark = pytest.mark.real
 
@@ -39,6 +42,30 @@ def test_a_signal_stops_it_cleanly(serve: Serve, alone: Shell, tmp_path: Path, n
     assert "stopped cleanly" in ended.err
     assert alone("inspect", tmp_path / "data", "--json", local=True).json["records_not_proven_synced"] == 0
     assert alone("verify", tmp_path / "data", local=True).code == 0
+
+
+@pytest.mark.parametrize("is_abstract", [False, True])
+def test_systemd_is_told_when_it_listens_and_when_it_stops(
+    serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_abstract: bool
+) -> None:
+    name = f"oncemq-test-{os.getpid()}" if is_abstract else str(tmp_path / "notify")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.settimeout(DEADLINE_S)
+        manager.bind(f"\0{name}" if is_abstract else name)
+        monkeypatch.setenv(VARIABLE, f"@{name}" if is_abstract else name)
+        program, _ = serve()
+        assert manager.recv(100) == b"READY=1"
+        program.signal(signal.SIGTERM)
+        assert (program.end().code, manager.recv(100)) == (0, b"STOPPING=1")
+
+
+def test_a_service_manager_that_is_gone_is_no_reason_not_to_serve(
+    serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(VARIABLE, str(tmp_path / "nobody"))
+    program, _ = serve()
+    program.signal(signal.SIGTERM)
+    assert program.end().code == 0
 
 
 def test_shutdown_stops_it_cleanly_and_a_restart_has_everything(serve: Serve, alone: Shell) -> None:

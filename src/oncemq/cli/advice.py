@@ -13,8 +13,8 @@ from oncemq import errors
 def advice_for(error: errors.OnceMQError) -> str:
     """Return what to do about an error from a shell; "" if its text says so already."""
     match error:
-        case errors.InDoubt(topic=topic):
-            return f"'oncemq get {topic} --in-doubt repeat' writes them again, '--in-doubt skip' counts them as handled"
+        case errors.InDoubt():
+            return "the same command with '--in-doubt repeat' writes them again, with '--in-doubt skip' counts them as handled"
         case errors.Gap():
             return "they were cut off by a limit; get goes on behind them"
         case errors.Damaged():

@@ -76,6 +76,7 @@ def serve(
     oncemq serve a --address tcp://127.0.0.1:5556 --mesh tcp://127.0.0.1:7000
     oncemq serve b --address tcp://127.0.0.1:5566 --mesh tcp://127.0.0.1:7001 --join tcp://127.0.0.1:7000
     """
+    from oncemq.adapters.service_manager import READY, tell
     from oncemq.client.broker import open_broker
 
     output = output_of(context)
@@ -104,14 +105,18 @@ def serve(
                 where["mesh"] = loop.mesh.node.membership.me
                 node = f", node {where['mesh']}"
             output.result(where, f"listening at {network.address} (pid {os.getpid()}, data in {directory}{node})")
+            tell(READY)
             _run(loop, stop)
         finally:
             network.close()
 
 
 def _run(loop: BrokerLoop, stop: StopAsked) -> None:
+    from oncemq.adapters.service_manager import STOPPING, tell
+
     while not stop.is_set and loop.step(wait_ms_max=_SIGNAL_DELAY_MS):
         pass
+    tell(STOPPING)
     if not loop.depart():
         log.warning("no neighbour has everything of this node yet: start it again some time, and it tells them")
     loop.stop()

@@ -119,6 +119,7 @@ class BrokerLoop:
         except BaseException:
             loop.abandon()
             raise
+        _tell_start(journal, state)
         return loop
 
     # --- one drain -------------------------------------------------------------------------------------
@@ -259,12 +260,12 @@ class BrokerLoop:
     def _take(self, effects: Effects) -> None:
         """Apply at once; remember what to write and to say."""
         for record in effects.records:
+            if isinstance(record, _TOLD):
+                log.log(_level(record), "%s", describe(record, self.machine.state))
             self.machine.apply(record)
             self._records.append(record)
             if self.mesh is not None and type(record) is records.Stored:
                 self.mesh.put(record, self._take)
-            if isinstance(record, _TOLD):
-                log.log(_level(record), "%s", describe(record))
         self._speech.extend(effects.speech)
 
     def _write(self) -> None:
@@ -401,6 +402,17 @@ def _mark_damaged(part: Part, damage: DamagedRead) -> Part:
     return Part(part.topic_id, part.offset, part.low, part.end, damage.first, damage.end)
 
 
+def _tell_start(journal: Journal, state: BrokerState) -> None:
+    found = journal.statistics()
+    log.info(
+        "started: %d topics, %d subscriptions, %d segments, %d records of an unclean stop written again",
+        len(state.topics),
+        len(state.subscriptions),
+        found.segments,
+        found.tail_records_rewritten,
+    )
+
+
 def _level(record: records.Record) -> int:
     """Clients without an id come and go with every command: not worth a line for people."""
     if isinstance(record, records.SessionOpened | records.ClientForgotten) and record.client.startswith(EPHEMERAL_PREFIX):
@@ -408,18 +420,19 @@ def _level(record: records.Record) -> int:
     return logging.INFO
 
 
-def describe(record: records.Record) -> str:
-    """A record as a line of the log."""
+def describe(record: records.Record, state: BrokerState) -> str:
+    """A record as a line of the log, before it is applied to that state."""
     match record:
         case records.TopicCreated():
             return f"topic {record.name!r} created" + (f", retain {record.retain}" if record.retain else "")
         case records.TopicDeleted():
-            return f"topic {record.topic_id} deleted"
+            return f"topic {state.topics[record.topic_id].name!r} deleted"
         case records.SessionOpened():
             return f"client {record.client!r} opened session {record.session.hex()[:8]}"
         case records.ClientForgotten():
             return f"client {record.client!r} forgotten"
         case records.Subscribed():
-            return f"client {record.client!r} subscribed to topic {record.topic_id} from offset {record.start_offset}"
+            topic = state.topics[record.topic_id].name
+            return f"client {record.client!r} subscribed to {topic!r} from offset {record.start_offset}"
         case _:
             return type(record).__name__
