@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from oncemq.lab import simulated
+from oncemq.lab import real, simulated
 from oncemq.lab.trials import REAL, SIMULATED, Observation, Trial
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ Progress = Callable[[int], None]
 
 def observe(trial: Trial) -> list[Observation]:
     """Run one trial here."""
-    return list(simulated.run(trial))
+    return list(real.run(trial) if trial.mode == REAL else simulated.run(trial))
 
 
 def run_trials(spark: SparkSession, trials: Sequence[Trial], traces: Path, progress: Progress) -> DataFrame:
