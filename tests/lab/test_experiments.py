@@ -4,12 +4,17 @@
 from __future__ import annotations
 
 import csv
+import json
 import math
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from oncemq.cli import experiment
+from oncemq.cli.exits import Exit
+from oncemq.cli.main import run
+from oncemq.cli.output import Output
 from oncemq.lab import anchors
 from oncemq.lab.page import write_results
 from oncemq.lab.running import SCHEMA, run_trials
@@ -34,10 +39,10 @@ TRIALS = [
 def statistics(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> list[Statistic]:
     """All kinds of trials, in small."""
     done: list[int] = []
-    traces = tmp_path_factory.mktemp("experiment") / "traces"
+    traces = tmp_path_factory.mktemp("experiment") / "simulated"
     frame = run_trials(spark, TRIALS, traces, done.append)
     assert done[-1] == len(TRIALS)
-    assert list(traces.glob("simulated/*.parquet"))
+    assert list(traces.glob("*.parquet"))
     return summed_up(frame)
 
 
@@ -52,13 +57,32 @@ def test_every_experiment_is_summed_up_beside_its_anchors(statistics: list[Stati
 
 def test_figures_statistics_and_page_are_written(statistics: list[Statistic], tmp_path: Path) -> None:
     page = write_results(statistics, tmp_path, "oncemq experiment all")
-    for experiment in Experiment:
-        assert (tmp_path / f"{experiment}.png").read_bytes().startswith(b"\x89PNG")
-        assert b"<svg" in (tmp_path / f"{experiment}.svg").read_bytes()
-        assert f"alt='{experiment}'" in page.read_text()
+    for name in Experiment:
+        assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+        assert b"<svg" in (tmp_path / f"{name}.svg").read_bytes()
+        assert f"alt='{name}'" in page.read_text()
     with (tmp_path / "statistics.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert len(rows) == len(statistics) and float(rows[0]["mean"]) == pytest.approx(statistics[0].mean, rel=1e-5)
+
+
+@pytest.mark.usefixtures("spark")
+def test_the_command_writes_a_page_and_says_the_statistics(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    words = ["experiment", "membership", "--nodes", "5", "--seeds", "2", "--out", str(tmp_path), "--json"]
+    assert run(words) == Exit.OK
+    said = json.loads(capfd.readouterr().out)
+    assert said["trials"] == 2 and Path(said["page"]) == tmp_path / "index.html"
+    assert {each["seeds"] for each in said["statistics"]} == {2}
+
+
+def test_an_experiment_of_thousands_cannot_be_run_with_processes(tmp_path: Path) -> None:
+    assert run(["experiment", "overlay", "--real", "--out", str(tmp_path)]) == Exit.USAGE
+
+
+def test_a_broken_promise_is_an_exit_code(capfd: pytest.CaptureFixture[str]) -> None:
+    broken = Statistic("reliability", SIMULATED, 20, "violations", 50.0, 2, 0, 0.5, None, None, 1.0, 1.0, None, None)
+    assert experiment._say(Output(is_json=True), {}, [broken]) == Exit.FAILED
+    assert "reliability of 20 nodes, at 50" in capfd.readouterr().err
 
 
 def test_means_are_over_seeds_and_the_worst_is_on_the_bad_side(spark: SparkSession) -> None:

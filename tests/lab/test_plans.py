@@ -32,6 +32,7 @@ def test_a_wish_may_name_size_seeds_and_the_first_seed() -> None:
     trials = trials_of(Wish((Experiment.RELIABILITY,), nodes=500, seeds=3, first=7))
     assert {(trial.kind, trial.nodes) for trial in trials} == {(Kind.PAPERS, 500)}
     assert sorted(trial.seed for trial in trials) == [7, 8, 9]
+    assert max(trial.nodes for trial in trials_of(Wish(tuple(Experiment), largest=1_000))) == 1_000
 
 
 def test_with_processes_there_is_one_mesh_of_each_size_and_no_experiment_of_the_papers() -> None:

@@ -46,6 +46,7 @@ Which = Annotated[Name, typer.Argument(metavar="NAME", help="all, or one of: " +
 Quick = Annotated[bool, typer.Option("--quick", help="Fewer seeds and smaller meshes: minutes instead of an hour.")]
 Real = Annotated[bool, typer.Option("--real", help="With real processes on this machine, instead of simulated.")]
 Nodes = Annotated[int | None, typer.Option("--nodes", min=2, max=100_000, metavar="N", help="Only meshes of this size.")]
+Largest = Annotated[int | None, typer.Option("--largest", min=2, metavar="N", help="No meshes larger than this.")]
 Seeds = Annotated[int | None, typer.Option("--seeds", min=1, metavar="N", help="How many seeds of each size.")]
 First = Annotated[int, typer.Option("--first", min=0, metavar="SEED", help="The first seed.")]
 Out = Annotated[Path, typer.Option("--out", metavar="DIR", help="Where traces, statistics, figures and the page go.")]
@@ -57,6 +58,7 @@ def experiment(
     quick: Quick = False,
     real: Real = False,
     nodes: Nodes = None,
+    largest: Largest = None,
     seeds: Seeds = None,
     first: First = 0,
     out: Out = Path("experiments"),
@@ -83,7 +85,7 @@ def experiment(
     if importlib.util.find_spec("igraph") is None:
         raise UsageError("this needs igraph and Spark: pip install 'oncemq[spark,lab]'")
     wanted = tuple(Experiment) if name is Name.ALL else (Experiment(name.value),)
-    wish = Wish(wanted, is_quick=quick, is_real=real, nodes=nodes, seeds=seeds, first=first)
+    wish = Wish(wanted, is_quick=quick, is_real=real, nodes=nodes, largest=largest, seeds=seeds, first=first)
     started = time.monotonic()
     trials, statistics, page = _run(output, wish, master, out)
     row: dict[str, object] = {
@@ -107,9 +109,14 @@ def _run(output: Output, wish: Wish, master: str, out: Path) -> tuple[int, list[
         raise UsageError("there is nothing to run: the papers' experiments need thousands of nodes, and are only simulated")
     with _watched(output, len(trials)) as progress:
         spark = start_spark(master)
-        statistics = summed_up(run_trials(spark, trials, out / "traces", progress))
+        statistics = summed_up(run_trials(spark, trials, out / "traces" / _name(wish), progress))
     page = write_results(statistics, out, "oncemq " + shlex.join(sys.argv[1:]))
     return len(trials), statistics, page
+
+
+def _name(wish: Wish) -> str:
+    """Where the traces go: runs of another kind or size lie beside each other, and are drawn together."""
+    return ("real" if wish.is_real else "simulated") + (f"-{wish.nodes}" if wish.nodes else "")
 
 
 @contextmanager

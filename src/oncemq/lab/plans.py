@@ -70,6 +70,7 @@ class Wish:
     is_quick: bool = False
     is_real: bool = False
     nodes: int | None = None
+    largest: int | None = None
     seeds: int | None = None
     first: int = 0
 
@@ -89,6 +90,8 @@ def _wished(wish: Wish) -> Iterator[Trial]:
     for experiment in wish.experiments:
         for plan in _sized(plans.get(experiment, ()), wish.nodes):
             for nodes, seeds in plan.sizes.items():
+                if wish.largest is not None and nodes > wish.largest:
+                    continue
                 for seed in range(wish.first, wish.first + (wish.seeds or seeds)):
                     yield Trial(plan.kind, nodes, seed, plan.sweep, REAL if wish.is_real else SIMULATED)
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from oncemq.lab import real, simulated
-from oncemq.lab.trials import REAL, SIMULATED, Observation, Trial
+from oncemq.lab.trials import REAL, Observation, Trial
 
 if TYPE_CHECKING:
     import pyarrow
@@ -35,9 +35,11 @@ def observe(trial: Trial) -> list[Observation]:
     return list(real.run(trial) if trial.mode == REAL else simulated.run(trial))
 
 
-def run_trials(spark: SparkSession, trials: Sequence[Trial], traces: Path, progress: Progress) -> DataFrame:
-    """Run all trials on Spark, keep what they saw below `traces`, and return what is there of simulated and real ones."""
-    target = traces / trials[0].mode
+def run_trials(spark: SparkSession, trials: Sequence[Trial], target: Path, progress: Progress) -> DataFrame:
+    """Run all trials on Spark, keep what they saw in `target`, and return all that is there and beside it.
+
+    Whatever other runs left beside it is drawn with it: processes beside simulations, large meshes beside small ones.
+    """
     partitions = 1 if any(trial.mode == REAL for trial in trials) else len(trials)
     numbers = spark.range(0, len(trials), 1, partitions)
     frame = numbers.mapInArrow(partial(_run_numbers, tuple(trials)), SCHEMA)
@@ -52,7 +54,7 @@ def run_trials(spark: SparkSession, trials: Sequence[Trial], traces: Path, progr
             except NotYet:
                 progress(_tasks_done(spark, partitions))
     progress(len(trials))
-    return spark.read.schema(SCHEMA).parquet(*(str(traces / mode) for mode in (SIMULATED, REAL) if (traces / mode).exists()))
+    return spark.read.schema(SCHEMA).parquet(*sorted(str(each) for each in target.parent.iterdir()))
 
 
 def _run_numbers(trials: tuple[Trial, ...], batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
