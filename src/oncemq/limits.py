@@ -53,6 +53,8 @@ GET_MANY_MAX: Final = 100_000  # Messages one get_many hands out: all of them ma
 GET_WANTS_MAX: Final = 1_024  # Subscriptions named in one Get. guess.
 PARKED_GETS_MAX: Final = 10_000  # Gets waiting at a broker. guess: 10 MB.
 RESERVE_AHEAD_MESSAGES: Final = 1_000  # In-doubt bound after an operating-system crash. rule.
+RESERVE_AHEAD_CALLS: Final = 4  # ... or so many calls of get_many. measured: bench get.
+RESERVE_AHEAD_BLOCKS: Final = 256  # ... or so many blocks of listen_blocks. measured: bench fanout; at 10 it is mostly syncs.
 OFFSET_MAX: Final = 2**63 - 1  # What eight signed bytes hold. rule: settled with the first format.
 
 # --- wire ----------------------------------------------------------------------------------------

@@ -475,3 +475,31 @@ def test_sessions_that_were_welcomed_become_past_up_to_a_bound() -> None:
     assert (said.log_id, said.session, said.pending, said.takeover, said.ephemeral) == (LOG, OTHER, (SESSION,), True, False)
     assert (said.start_id, said.append_number, len(said.past)) == (START, 7, PAST_SESSIONS_MAX)
     assert hello(Identity("c"), OTHER, (), (NOBODY, 0), ephemeral=True, takeover=False).log_id == NOBODY
+
+
+def test_whole_blocks_are_handed_out_quickly_only_where_nothing_else_is_due() -> None:
+    machine = subscriber_at(0, reserved=7)
+    for first in (0, 3, 6, 9):
+        machine.on_block(source_at(first, first + 1), block_of(3), 3)
+    handed = []
+    while (block := machine.ready_block()) is not None:
+        handed.append((block.first_offset, len(block), block.values[0]))
+        machine.take_block(block)
+        machine.given = block.end_offset
+    assert [place[:2] for place in handed] == [(0, 3), (3, 3)], "the third lies beyond what is reserved"
+    machine.reserve(RESERVE_AHEAD_MESSAGES, 10)
+    assert machine.slot.reserved == 6 + 10 * RESERVE_AHEAD_MESSAGES
+    assert machine.ready_block() is not None
+    machine.doubt = Span(0, 1)
+    assert machine.ready_block() is None
+
+
+def test_a_damaged_block_is_never_handed_out_whole() -> None:
+    broken = bytearray(block_of(3))
+    broken[40] ^= 1
+    machine = subscriber_at(0, reserved=100)
+    machine.on_block(source_at(0), bytes(broken), 3)
+    machine.on_block(source_at(3, 2), block_of(3), 3)
+    assert machine.ready_block() is None
+    assert machine.next_block() is None
+    assert machine.damaged is not None

@@ -22,7 +22,16 @@ from oncemq.core.topics import LOCAL, UNDECIDED
 from oncemq.crashpoints import reach
 from oncemq.errors import Diverged, Gap, NotSubscribed, OnceMQError, UsageError
 from oncemq.journal.codec import BadRecord, Delivered, decode_delivery
-from oncemq.limits import BACKOFF_MS, BACKOFF_MS_MAX, GET_BYTES, GET_PARK_MS, GET_WANTS_MAX, REQUEST_TIMEOUT_MS, REQUEST_TRIES
+from oncemq.limits import (
+    BACKOFF_MS,
+    BACKOFF_MS_MAX,
+    GET_BYTES,
+    GET_PARK_MS,
+    GET_WANTS_MAX,
+    REQUEST_TIMEOUT_MS,
+    REQUEST_TRIES,
+    RESERVE_AHEAD_CALLS,
+)
 from oncemq.model.message import Message
 from oncemq.model.refusals import TEXTS, Code, to_error
 
@@ -217,11 +226,11 @@ class Gets:
         self.prefetch(subscriber)
         return subscriber, message
 
-    def reserve(self, held: Held, count: int) -> None:
+    def reserve(self, held: Held, count: int, calls: int = RESERVE_AHEAD_CALLS) -> None:
         """Raise the reservation and sync it, before anything beyond it is handed out (R8)."""
         slot = held.subscriber.slot
         before = slot.reserved
-        held.subscriber.reserve(count)
+        held.subscriber.reserve(count, calls)
         held.place.write(slot)
         try:
             held.place.sync()

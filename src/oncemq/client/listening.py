@@ -20,6 +20,7 @@ from oncemq.core.live import Follower
 from oncemq.core.subscriber import Subscriber
 from oncemq.crashpoints import reach
 from oncemq.errors import Gap, OnceMQError, invariant
+from oncemq.limits import RESERVE_AHEAD_BLOCKS
 from oncemq.model.message import Message
 from oncemq.model.view import Block
 
@@ -202,6 +203,34 @@ class BlockListener(Listener[Block]):
     _found: tuple[Subscriber, Block] | None = None
     """The block that is ready: it was validated, which is not done twice."""
 
+    def next(self, timeout: float | None = None) -> Block | None:
+        return self._next_ready() or super().next(timeout)
+
+    def __next__(self) -> Block:
+        return self._next_ready() or super().__next__()
+
+    def _next_ready(self) -> Block | None:
+        """Hand out the next block of the only subscription, if nothing but that is due."""
+        if self._last is None or len(self._followed) != 1:
+            return None
+        held = self._last[0]
+        subscriber = held.subscriber
+        if self._gets.held.get(subscriber.topic) is not held:
+            return None
+        block = subscriber.ready_block() or (subscriber.ready_block() if self._live.hear() else None)
+        if block is None:
+            return None
+        subscriber.take_block(block)
+        reach("client.before_hand_over")
+        held.place.write(subscriber.slot)
+        reach("client.after_hand_over")
+        self._last = held, block.end_offset
+        if subscriber.end > subscriber.next_offset:
+            self._gets.prefetch(subscriber)
+        self._live.acknowledge_if_due(self._followed[subscriber.topic][1])
+        subscriber.given = block.end_offset
+        return block
+
     def _is_ready(self, subscriber: Subscriber) -> bool:
         if self._found is None or self._found[0] is not subscriber or self._found[1].first_offset != subscriber.given:
             block = subscriber.next_block()
@@ -215,7 +244,7 @@ class BlockListener(Listener[Block]):
         block: Block = self._found[1]  # type: ignore[index]
         count = len(block)
         if subscriber.needs_reserve(count):
-            self._gets.reserve(held, count)
+            self._gets.reserve(held, count, RESERVE_AHEAD_BLOCKS)
         subscriber.take_block(block)
         reach("client.before_hand_over")
         held.place.write(subscriber.slot)

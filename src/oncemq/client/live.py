@@ -175,6 +175,11 @@ class Live:
 
     # --- what is heard ---------------------------------------------------------------------------------
 
+    def hear(self) -> bool:
+        """Take one live packet if there is one: all that is due while one follows the other."""
+        self._session.raise_failure()
+        return self._take_live(self._ticks_ms())
+
     def _take_live(self, ticks_ms: int) -> bool:
         if self._link is None or self._is_fetching():
             return False
@@ -234,6 +239,7 @@ class Live:
         ticks_ms = self._ticks_ms()
         if follower.is_acknowledgement_due(ticks_ms):
             self._acknowledge((follower,), ticks_ms)
+            self._session.receive(0)  # Whoever always finds something live must still hear that an earlier one was refused.
 
     def _acknowledge(self, followers: Sequence[Follower], ticks_ms: int) -> None:
         for follower in followers:

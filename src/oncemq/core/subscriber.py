@@ -17,7 +17,7 @@ from typing import NamedTuple
 from oncemq.core.packets import NOBODY, SubscriptionInfo, Want
 from oncemq.core.slot import Slot
 from oncemq.errors import Damaged, Gap, InDoubt, StateLost
-from oncemq.limits import RESERVE_AHEAD_MESSAGES
+from oncemq.limits import RESERVE_AHEAD_CALLS, RESERVE_AHEAD_MESSAGES
 from oncemq.model.block import BadBlock, messages_of
 from oncemq.model.message import Message, Source
 from oncemq.model.view import Block
@@ -314,6 +314,23 @@ class Subscriber:
         self.drop_buffer()
         return None
 
+    def ready_block(self) -> Block | None:
+        """The same on the fast path: None where anything but handing out is due (fetching, reserving, telling)."""
+        blocks, at = self._blocks, self.given
+        if len(blocks) < 2 or self.doubt is not None:
+            return None  # The first one was handed out last.
+        source, block, count = blocks[0]
+        if source.first_offset + count == at:
+            blocks.popleft()
+            self.buffered_bytes -= len(block)
+            source, block, count = blocks[0]
+        if source.first_offset != at or at + count > self.slot.reserved:
+            return None
+        try:
+            return Block.cut(block, source, 0)
+        except BadBlock:
+            return None  # The long way tells it.
+
     def take_block(self, block: Block) -> None:
         """Hand out what `next_block` returned: all before is finished. The caller writes the slot, then moves `given`."""
         slot = self.slot
@@ -325,9 +342,9 @@ class Subscriber:
         """Whether handing out `count` messages would pass what is reserved, and synced."""
         return self.given + count > self.slot.reserved
 
-    def reserve(self, count: int = 1) -> None:
-        """Raise the reservation; the caller syncs the slot before it hands anything out."""
-        self.slot.reserved = self.given + max(RESERVE_AHEAD_MESSAGES, 4 * count)
+    def reserve(self, count: int = 1, calls: int = RESERVE_AHEAD_CALLS) -> None:
+        """Raise the reservation for so many calls like this one; the caller syncs the slot before it hands anything out."""
+        self.slot.reserved = self.given + max(RESERVE_AHEAD_MESSAGES, calls * count)
 
     def finish(self) -> bool:
         """Everything the application had, a gap that was told included, is done; say whether that is news for the slot."""

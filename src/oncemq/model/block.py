@@ -215,22 +215,33 @@ def messages_of(block: bytes, source: Source, *, skip: int = 0) -> list[Message]
     return made[skip:] if skip else made
 
 
-def values_of(block: bytes) -> list[bytes]:
-    """Cut only the values out of a block; raise BadBlock if anything of it is wrong, other columns included."""
+def validate(block: bytes) -> int:
+    """Check everything that slicing relies on, of every column, without slicing; return how many messages there are (R19)."""
     outline = outline_of(block)
     if checksum(block) != outline.crc:
         raise BadBlock("checksum")
-    values, *others = _columns(outline)
-    for at, total in others:
-        _slices(block, at, total, outline.count)
-    return _slices(block, *values, outline.count)
+    for at, total in _columns(outline):
+        _offsets(block, at, total, outline.count)
+    return outline.count
 
 
-def _slices(block: bytes, at: int, total: int, count: int) -> list[bytes]:
+def values_of(block: bytes) -> list[bytes]:
+    """Cut only the values out of a block that was validated."""
+    outline = outline_of(block)
+    return _slices(block, outline.values_at, outline.value_bytes, outline.count)
+
+
+def _offsets(block: bytes, at: int, total: int, count: int) -> tuple[int, ...]:
+    """The offsets of a column; raise BadBlock if a slice would reach outside of it."""
     offsets = struct.unpack_from(f"<{count + 1}i", block, at)
     # Sorting a sorted tuple is one pass in C: the cheapest proof that no slice reaches outside its column.
     if offsets[0] != 0 or offsets[-1] != total or list(offsets) != sorted(offsets):
         raise BadBlock("offsets out of order")
+    return offsets
+
+
+def _slices(block: bytes, at: int, total: int, count: int) -> list[bytes]:
+    offsets = _offsets(block, at, total, count)
     base = at + _offsets_size(count)
     data = block[base : base + total]
     return [data[start:end] for start, end in pairwise(offsets)]

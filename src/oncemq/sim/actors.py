@@ -29,7 +29,7 @@ from oncemq.errors import (
     Refused,
     StateLost,
 )
-from oncemq.limits import RESERVE_AHEAD_MESSAGES
+from oncemq.limits import RESERVE_AHEAD_CALLS, RESERVE_AHEAD_MESSAGES
 from oncemq.model.message import Message
 from oncemq.sim.disk import SimDisk
 from oncemq.sim.history import Event, History
@@ -228,6 +228,9 @@ class Publisher(Base):
 class Subscriber(Base):
     """Gets everything of some topics until the world says that no more will come."""
 
+    RESERVED_CALLS = RESERVE_AHEAD_CALLS
+    """How many of its largest calls may be in doubt after an operating-system crash."""
+
     def __init__(self, *place: Any, topics: list[str], batch_max: int) -> None:
         super().__init__(*place, batch_max=batch_max)
         self._topics = topics
@@ -306,7 +309,7 @@ class Subscriber(Base):
 
     def _settle(self, client: Client, doubt: InDoubt) -> None:
         topic_id = str(self._ids[doubt.topic])
-        bound = RESERVE_AHEAD_MESSAGES + 4 * self.batch_max if self.had_os_crash else self.batch_max
+        bound = RESERVE_AHEAD_MESSAGES + self.RESERVED_CALLS * self.batch_max if self.had_os_crash else self.batch_max
         bound = doubt.end if self.has_taken_over else bound  # Whoever takes over knows nothing: all that is there is in doubt.
         span: Event = {"subscription": self.name, "topic_id": topic_id, "first": doubt.first, "end": doubt.end}
         self.note("ok", "in_doubt", **span, bound=bound)

@@ -13,7 +13,7 @@ from typing import Any
 
 from oncemq.client.client import Client
 from oncemq.client.listening import Listener
-from oncemq.limits import LIVE_SILENCE_MS
+from oncemq.limits import LIVE_SILENCE_MS, RESERVE_AHEAD_BLOCKS
 from oncemq.model.message import Message
 from oncemq.sim.actors import Subscriber
 
@@ -23,6 +23,8 @@ PATIENCE_S = 10 + 2 * LIVE_SILENCE_MS / 1000
 
 class Listening(Subscriber):
     """Listens to everything of some topics until the world says that no more will come."""
+
+    RESERVED_CALLS = RESERVE_AHEAD_BLOCKS
 
     def __init__(self, *place: Any, topics: list[str], batch_max: int) -> None:
         super().__init__(*place, topics=topics, batch_max=batch_max)

@@ -21,7 +21,7 @@ import oncemq
 from oncemq.cli.benchmarks.workplace import TOPIC
 
 PROGRESS = "progress"
-TURN_BLOCKS = 16
+TURN_BLOCKS = 48
 """Blocks one subscriber takes before it is the next one's turn."""
 
 
@@ -51,7 +51,7 @@ def listen_for_ever(address: str, directory: Path, first: int, count: int) -> No
                     break
                 if block.first_offset != place:
                     raise oncemq.UsageError(f"expected message {place}, got {block.first_offset}")
-                place += len(block.values)
+                place = block.end_offset
             if place != places[number]:
                 places[number] = place
                 progress[8 * (first + number) : 8 * (first + number) + 8] = place.to_bytes(8, "little")
