@@ -307,11 +307,12 @@ class DirectoryTooNew(WorldError):
 class JournalDamaged(WorldError):
     """Bytes that were synced are wrong. The broker refuses to start rather than forget."""
 
-    def __init__(self, name: str, position: int, reason: str) -> None:
+    def __init__(self, name: str, position: int, reason: str, *, may_be_moved: bool = False) -> None:
         self.name, self.position, self.reason = name, position, reason
+        anyway = ". Without one: move that file away, and 'oncemq serve DIR --accept-loss' goes on without what was in it"
         super().__init__(
             f"{name} is damaged at byte {position}: {reason}. Nothing was changed. "
-            "Run 'oncemq verify DIR' to see how far it goes, then restore a backup"
+            f"Run 'oncemq verify DIR' to see how far it goes, then restore a backup{anyway if may_be_moved else ''}"
         )
 
 

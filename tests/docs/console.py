@@ -3,8 +3,8 @@
 
 May not: know a page. A page is a story: its blocks run in one shell and one directory, in order.
 The idea: `$ ` begins what is typed, the lines below it are what is printed, stdout and stderr as they come. `…` stands for
-anything within a line, and alone on a line for any lines. The default port of the page is another one here, so that a
-broker of yours is left alone; what is printed is read with the page's port.
+anything within a line, and alone on a line for any lines. Ports of the page are other ones here, so that a broker of
+yours is left alone; what is printed is read with the page's ports.
 Next: test_readme.py, test_operating.py.
 """
 
@@ -23,8 +23,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self
 
+from oncemq.cli.options import DEFAULT_ADDRESS
+
 _DEADLINE_S = 90.0
-_PORT = 5556
+_PORT = re.compile(r"(127\.0\.0\.1:)(\d+)")
 
 
 class Typed(NamedTuple):
@@ -66,8 +68,8 @@ class Console:
     """A shell in a directory, as a reader has it: this project's commands first on the path, nobody's state."""
 
     def __init__(self, directory: Path) -> None:
-        self._port = _free_ports()
-        state = {"XDG_STATE_HOME": str(directory / "state"), "ONCEMQ_ADDRESS": f"tcp://127.0.0.1:{self._port}"}
+        self._ports: dict[str, str] = {}
+        state = {"XDG_STATE_HOME": str(directory / "state"), "ONCEMQ_ADDRESS": self._with_ports(DEFAULT_ADDRESS)}
         path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
         self._shell = subprocess.Popen(
             ["bash", "--norc", "--noprofile"],
@@ -96,12 +98,20 @@ class Console:
         """Type one command and return what was printed until it ended. A job (`&`) is given time to say what is expected."""
         self._marks += 1
         mark = f"--- {self._marks} ---"
-        self._say(f"{step.command}\necho; echo '{mark}'\n")
+        self._say(f"{self._with_ports(step.command)}\necho; echo '{mark}'\n")
         printed = self._read_until(mark)
         deadline = time.monotonic() + _DEADLINE_S
         while step.command.endswith("&") and not agrees(step.expected, printed) and time.monotonic() < deadline:
             printed += self._read_until(None)
         return printed
+
+    def _with_ports(self, text: str) -> str:
+        """Put a free port in the place of each port of the page."""
+        return _PORT.sub(lambda found: f"{found[1]}{self._ports.setdefault(found[2], str(_free_port()))}", text)
+
+    def _as_on_the_page(self, text: str) -> str:
+        back = {ours: theirs for theirs, ours in self._ports.items()}
+        return _PORT.sub(lambda found: found[1] + back.get(found[2], found[2]), text)
 
     def _say(self, text: str) -> None:
         if self._shell.stdin is None:
@@ -127,13 +137,13 @@ class Console:
                 content += piece
                 if not piece or (wanted is not None and wanted in content):
                     break
-        text = content.decode().replace(f":{self._port}", f":{_PORT}").replace(f":{self._port + 1}", f":{_PORT + 1}")
+        text = self._as_on_the_page(content.decode())
         lines = text.removesuffix(f"\n{mark}\n").splitlines() if mark else text.splitlines()
         return [line for line in lines if not re.match(r"bash: line \d+: +\d+ (Killed|Terminated)", line)]
 
 
-def _free_ports() -> int:
-    """Return a port that is free, with the one behind it."""
+def _free_port() -> int:
+    """Return a port that is free, and the one behind it too: a broker publishes there."""
     while True:
         with socket.socket() as first, socket.socket() as second:
             first.bind(("127.0.0.1", 0))

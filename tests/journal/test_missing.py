@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from oncemq.errors import JournalIncomplete
+from oncemq.errors import JournalDamaged, JournalIncomplete
 from oncemq.journal.finding import Finding
 from oncemq.journal.index import Totals
 from oncemq.journal.journal import Journal, JournalSettings
@@ -199,3 +199,54 @@ def test_holes_are_what_nothing_covers() -> None:
         found = holes_between(low, end, held)
         assert {offset for first, stop in found for offset in range(first, stop)} == set(range(low, end)) - covered
         assert all(first < stop for first, stop in found)
+
+
+# --- what is gone and comes again, or can be done without -----------------------------------------------
+
+
+def _remarks(disk: SimDisk) -> list[str]:
+    return [finding.name for finding in verify(disk, Knowing()) if finding.remark]
+
+
+def test_an_index_that_is_gone_is_remarked_and_made_again() -> None:
+    disk = _written()
+    assert _remarks(disk) == []
+    name = _files(disk, "index-")[0]
+    disk.unlink(name)
+    assert (_remarks(disk), _problems(disk)) == ([name], [])
+    _open(disk, 2)[0].close()
+    assert (_remarks(disk), _problems(disk)) == ([], [])
+
+
+def test_one_snapshot_where_two_are_kept_is_remarked_and_another_made() -> None:
+    disk = _written()
+    disk.unlink(_files(disk, "snapshot-")[0])
+    assert (_remarks(disk), _problems(disk)) == (["snapshot"], [])
+    _open(disk, 2)[0].close()
+    assert (_remarks(disk), _problems(disk)) == ([], [])
+
+
+def test_a_segment_whose_header_is_damaged_can_be_moved_away() -> None:
+    """Only one older than the snapshot: those behind it hold state, and the way out is a backup."""
+    disk = _written()
+    oldest, newest = _files(disk, "segment-")[0], _files(disk, "segment-")[-1]
+    put_right = disk.flip(newest, 8)
+    with pytest.raises(JournalDamaged, match=r"restore a backup$"):
+        _open(disk, 2, accept_loss=True)
+    put_right()
+    disk.flip(oldest, 8)
+    with pytest.raises(JournalDamaged, match="move that file away") as told:
+        _open(disk, 2, accept_loss=True)
+    assert told.value.name == oldest
+    disk.unlink(oldest)
+    journal, _ = _open(disk, 2, accept_loss=True)
+    assert [missing.file for missing in journal.missing] == [oldest]
+
+
+def test_a_disk_that_does_not_answer_is_told_apart_from_wrong_bytes() -> None:
+    disk = _written()
+    journal, _ = _open(disk, 2)
+    assert journal.read([(1, 0, 10)], 1 << 20)
+    disk.kill()  # Handles that were open give nothing but an OSError from now on.
+    with pytest.raises(DamagedRead, match="the disk did not give them"):
+        journal.read([(1, 0, 10)], 1 << 20)

@@ -35,7 +35,10 @@ class ZmqNetwork:
         except zmq.ZMQError as problem:
             self._socket.close()
             self._context.term()
-            raise UsageError(f"cannot listen at {address!r} ({problem}): is another broker running there?") from problem
+            raise UsageError(
+                f"cannot listen at {address!r} ({problem}): is another broker running there, or one at the port before it? "
+                "(It publishes at the next one.)"
+            ) from problem
         self.address = self.plain(self._socket.getsockopt_string(zmq.LAST_ENDPOINT))
         try:
             self._publisher = ZmqPublisher(self._context, address, live_address)

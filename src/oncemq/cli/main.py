@@ -43,7 +43,7 @@ from oncemq.cli import (
 )
 from oncemq.cli.exits import Exit, table_text
 from oncemq.cli.output import Output
-from oncemq.errors import OnceMQError
+from oncemq.errors import InvariantViolated, OnceMQError
 from oncemq.version import VERSION
 
 PROGRAM = "oncemq"
@@ -126,6 +126,12 @@ def run(arguments: Sequence[str]) -> int:
         return _on_usage(problem, output, arguments)
     except OnceMQError as error:
         return output.problem(error)
+    except InvariantViolated:
+        output.failure(
+            "bug",
+            "OnceMQ contradicted itself and stopped. What is on the disk is older, and right: start it again, and report this",
+        )
+        raise
     except (typer.Abort, KeyboardInterrupt):
         return Exit.INTERRUPTED
     return ended if isinstance(ended, int) else Exit.OK

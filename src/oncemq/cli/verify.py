@@ -37,17 +37,22 @@ def verify(context: typer.Context, directory: DataDirectory, _json: Json = False
         output.warn("a broker is using this directory: files may change while they are read; stop it for a sound answer")
     findings = list(_watched(output, disk))
     problems = [finding for finding in findings if finding.problem]
+    remarks = [finding for finding in findings if finding.remark]
     checked = sum(finding.bytes_checked for finding in findings)
+    files = len(findings) - len(remarks)
     row = {
         "directory": str(directory),
-        "files": len(findings),
+        "files": files,
         "bytes": checked,
         "problems": [{"file": each.name, "position": each.position, "problem": each.problem} for each in problems],
+        "remarks": [{"file": each.name, "remark": each.remark} for each in remarks],
     }
+    for each in remarks:
+        output.note(f"{each.name}: {each.remark}")
     for each in [] if output.is_json else problems:
         output.failure("damaged", f"{each.name} at byte {each.position}: {each.problem}")
     verdict = f"{len(problems)} of them damaged" if problems else "nothing is wrong"
-    output.result(row, f"{len(findings)} files, {checked:,} bytes: {verdict}")
+    output.result(row, f"{files} files, {checked:,} bytes: {verdict}")
     return Exit.DIRECTORY if problems else Exit.OK
 
 

@@ -23,7 +23,7 @@ def _check(topic: str, part: Part, at: int) -> None:
     if at < part.low:
         raise Gap(topic, at, part.low)
     if part.damaged_end:
-        raise Damaged(topic, max(at, part.damaged_first), part.damaged_end, "the broker cannot read it")
+        raise Damaged(topic, max(at, part.damaged_first), part.damaged_end, "the broker cannot read it; its log says why")
 
 
 def _messages(topic: str, body: bytes | memoryview, at: int) -> list[Message]:

@@ -168,7 +168,7 @@ class Subscriber:
         if low > self.next_offset:
             self.gap = Span(self.next_offset, low)
         if damaged is not None and damaged.end > self.next_offset >= damaged.first:
-            self.damaged = Span(self.next_offset, damaged.end), "the broker cannot read it"
+            self.damaged = Span(self.next_offset, damaged.end), "the broker cannot read it; its log says why"
         self.through = max(self.through, through)
         return is_news or self.gap is not None or self.damaged is not None
 

@@ -306,11 +306,16 @@ class BrokerLoop:
         try:
             found = self._read(delivery)
         except DamagedRead as damage:
-            log.error("cannot read messages %d to %d of topic %d", damage.first, damage.end - 1, damage.topic_id)
+            self._tell_damage(damage)
             self.machine.counters["damaged_reads"] += 1
             found, parts = [], tuple(_mark_damaged(part, damage) for part in parts)
         header = encode(delivery.to.request, p.Blocks(parts, delivery.through if not found else 0, self.machine.state.start_id))
         self._network.send(delivery.to.address, [header, found[0] if len(found) == 1 else b"".join(found)])
+
+    def _tell_damage(self, damage: DamagedRead) -> None:
+        topic = self.machine.state.topics.get(damage.topic_id)
+        name = repr(topic.name) if topic is not None else damage.topic_id
+        log.error("cannot read messages %d to %d of topic %s: %s", damage.first, damage.end - 1, name, damage.reason)
 
     def _publish(self, entry: Publish) -> None:
         pushed = publish(self._network, self.journal, self.machine.state.start_id, entry)

@@ -11,9 +11,13 @@ import msgspec
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """One file was checked. `problem` is "" if nothing is wrong with it; `position` says where the problem begins."""
+    """One file was checked. `problem` is "" if nothing is wrong with it; `position` says where the problem begins.
+
+    `remark`: a file that is not there and need not be, because the next start makes it again.
+    """
 
     name: str
     bytes_checked: int
     problem: str = ""
     position: int = 0
+    remark: str = ""

@@ -94,7 +94,8 @@ def _columns(shelf: Shelf, first: int, totals: Totals) -> Columns:
     try:
         return shelf.index(totals.segment).columns[totals.run]
     except (JournalDamaged, InvariantViolated, OSError, LookupError) as error:
-        raise DamagedRead(totals.topic_id, max(first, totals.first), totals.end, str(error)) from error
+        reason = _refused(error) if isinstance(error, OSError) else str(error)
+        raise DamagedRead(totals.topic_id, max(first, totals.first), totals.end, reason) from error
 
 
 def _merge(streams: list[Iterator[Found]]) -> Iterator[Found]:
@@ -131,7 +132,7 @@ def _fetch(shelf: Shelf, span: list[Found], deliveries: list[bytes]) -> None:
     try:
         content = shelf.file(span[0].segment).read(start, size)
     except OSError as error:
-        raise _damaged(span[0], str(error)) from error
+        raise _damaged(span[0], _refused(error)) from error
     for each in span:
         at = each.position - start
         record = content if len(content) == each.size_bytes else content[at : at + each.size_bytes]
@@ -176,6 +177,11 @@ def _checked(record: bytes, each: Found) -> bytes:
         return delivery(record, each.topic_id)
     except BadRecord as bad:
         raise _damaged(each, str(bad)) from bad
+
+
+def _refused(error: OSError) -> str:
+    """An I/O error says nothing of the bytes: they may be right, and be read another time or elsewhere."""
+    return f"the disk did not give them ({error.strerror or error})"
 
 
 def _damaged(each: Found, reason: str) -> DamagedRead:

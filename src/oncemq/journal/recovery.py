@@ -158,7 +158,7 @@ def recover(disk: Disk, log_id: bytes, state: State, *, accept_loss: bool = Fals
     if snapshot is None:
         raise JournalDamaged(file_name(SNAPSHOTS, max(numbers, default=1)), 0, "no usable snapshot is left")
     _check_complete(disk, numbers, snapshot[0])
-    headers = _headers(disk, log_id, numbers)
+    headers = _headers(disk, log_id, numbers, snapshot[0])
     state.restore(snapshot[1])
     sealed = [_known(disk, headers, number) for number in numbers if number < snapshot[0]]
     for number in range(snapshot[0], numbers[-1]):
@@ -198,13 +198,16 @@ def _is_unfinished(disk: Disk, numbers: list[int]) -> bool:
         file.close()
 
 
-def _headers(disk: Disk, log_id: bytes, numbers: list[int]) -> dict[int, SegmentHeader]:
+def _headers(disk: Disk, log_id: bytes, numbers: list[int], snapshot: int) -> dict[int, SegmentHeader]:
+    """Read what every segment says of itself. One older than the snapshot holds messages only: it can be done without."""
     found: dict[int, SegmentHeader] = {}
     for number in numbers:
         name = file_name(SEGMENTS, number)
         file = disk.open(name)
         try:
             found[number] = read_segment_header(file, name, number)
+        except JournalDamaged as damage:
+            raise JournalDamaged(name, damage.position, damage.reason, may_be_moved=number < snapshot) from damage
         finally:
             file.close()
         if found[number].log_id != log_id:

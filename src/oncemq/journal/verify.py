@@ -32,6 +32,7 @@ from oncemq.journal.segment import (
 )
 from oncemq.journal.snapshots import BadSnapshot, read_snapshot
 from oncemq.journal.verify_state import is_state_directory, verify_state
+from oncemq.limits import SNAPSHOTS_KEPT
 from oncemq.ports import Disk, File
 
 
@@ -78,6 +79,10 @@ def _verify_snapshots(disk: Disk, log_id: bytes) -> Iterator[Finding]:
     numbers = numbers_of(disk.names(), SNAPSHOTS)
     if not numbers:
         yield Finding(SNAPSHOTS.rstrip("-"), 0, "no snapshot is left")
+    if len(numbers) == 1 and numbers != [1]:
+        yield Finding(
+            SNAPSHOTS.rstrip("-"), 0, remark=f"one is there where {SNAPSHOTS_KEPT} are kept; the next start makes another"
+        )
     for number in numbers:
         name = file_name(SNAPSHOTS, number)
         try:
@@ -102,7 +107,7 @@ def _verify_segments(disk: Disk, log_id: bytes) -> Iterator[Finding]:
             file.close()
         yield finding
         if not finding.problem:
-            yield from _verify_index(disk, log_id, number, index)
+            yield from _verify_index(disk, log_id, number, index, is_last=number == numbers[-1])
 
 
 def _header(disk: Disk, number: int) -> SegmentHeader | None:
@@ -141,10 +146,12 @@ def _note(index: SegmentIndex, items: list[tuple[Record, int, int]]) -> None:
         index.add(record, position, size_bytes)
 
 
-def _verify_index(disk: Disk, log_id: bytes, number: int, expected: SegmentIndex) -> Iterator[Finding]:
+def _verify_index(disk: Disk, log_id: bytes, number: int, expected: SegmentIndex, *, is_last: bool) -> Iterator[Finding]:
     """Compare an index file with what its segment really holds."""
     name = file_name(INDEXES, number)
     if name not in disk.names():
+        if not is_last:
+            yield Finding(name, 0, remark="it is not there; the next start makes it again")
         return
     file = disk.open(name)
     try:

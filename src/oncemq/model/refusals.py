@@ -79,7 +79,10 @@ TEXTS: dict[Code, str] = {
     Code.WRONG_START: "that was meant for an earlier start of this broker",
     Code.GAP_IN_STREAM: "an earlier put of this stream is missing: send from the expected number on",
     Code.UNKNOWN_STREAM: "no such put stream: name it pending in Hello",
-    Code.CONFLICTING_PUT: "that put number was used for other bytes",
+    Code.CONFLICTING_PUT: (
+        "that put number was used for other bytes: two copies of this client's state directory are in use. "
+        "Keep the newer one, and connect with it once with takeover"
+    ),
     Code.CORRUPT_BLOCK: "the block's checksum or layout is wrong",
     Code.NO_SUBSCRIBERS: "nobody subscribes to that topic and nothing retains it",
     Code.DISK_FULL: "the broker's disk is full: puts are taken again when there is space",

@@ -98,7 +98,7 @@ def _check_part(wanted: OffsetRange, part: Part, at: int) -> None:
     if at < part.low:
         raise Gap(wanted.topic, at, min(part.low, wanted.end))
     if part.damaged_end:
-        raise Damaged(wanted.topic, max(at, part.damaged_first), part.damaged_end, "the broker cannot read it")
+        raise Damaged(wanted.topic, max(at, part.damaged_first), part.damaged_end, "the broker cannot read it; its log says why")
     if part.end < wanted.end:
         raise RangeBroken(wanted, at, f"the topic ends at {part.end} now: was the broker set back to an older copy?")
 
