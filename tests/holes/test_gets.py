@@ -474,13 +474,17 @@ def test_r09_a_subscription_fixed_at_subscribe_refuses_plain_get(authority: str)
 # --- R10: a limit cuts off, and a gap is told ----------------------------------------------------------------------
 
 
-def cut_off(world: World, count: int = 2500) -> None:
+def cut_off(world: World, count: int = 2500, is_received: bool = False) -> None:
     """A subscription of "sub" that had one message; a limit has then taken away more than it had reserved. Inside `run`."""
     with world.connect("sub") as sub, world.connect("pub") as pub:
         pub.admin.create_topic("t", limit="100KB")
         sub.subscribe("t")
         pub.put("t", b"first")
-        assert sub.get("t", timeout=0) is not None
+        if is_received:
+            with sub.receive("t", timeout=0) as message:
+                assert message is not None
+        else:
+            assert sub.get("t", timeout=0) is not None
     with world.connect("pub") as pub:
         for value in number(count // 50):
             pub.put_many("t", [value + bytes(100)] * 50)
@@ -531,6 +535,30 @@ def test_r10_a_gap_that_was_raised_but_not_finished_is_raised_again_after_a_cras
             client.get("t", timeout=0)
         with world.connect("sub") as client:  # Left cleanly: the gap is finished.
             assert client.get("t", timeout=0) is not None
+
+    world.run(script)
+
+
+def test_r10_a_gap_told_by_receive_is_finished_by_the_next_call_whatever_it_is() -> None:
+    """R10: also where the broker keeps the place. Dying before that next call must not swallow it."""
+    world = started()
+
+    def script() -> None:
+        cut_off(world, is_received=True)
+        for _ in range(2):
+            client = world.connect("sub")
+            with pytest.raises(Gap) as told, client.receive("t", timeout=0):
+                pass
+            world.crash_client(client)
+        client = world.connect("sub")
+        with pytest.raises(Gap) as again, client.receive("t", timeout=0):
+            pass
+        assert (again.value.first, again.value.end) == (told.value.first, told.value.end) == (1, told.value.end)
+        with client.transaction() as transaction:
+            assert transaction.get("t", timeout=0).offset == told.value.end  # type: ignore[union-attr]
+        with client.receive("t", timeout=0) as message:
+            assert message.offset == told.value.end + 1  # type: ignore[union-attr]
+        assert cursor(world) == told.value.end + 2
 
     world.run(script)
 

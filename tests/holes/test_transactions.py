@@ -6,8 +6,8 @@ from __future__ import annotations
 import pytest
 
 from oncemq.client.client import Client
-from oncemq.core.packets import AckDone, Transact, TransactDone
-from oncemq.errors import Diverged, Fenced, Refused, Uncertain, WrongAuthority
+from oncemq.core.packets import Ack, AckDone, Transact, TransactDone
+from oncemq.errors import BrokerUnreachable, Diverged, Fenced, Refused, Uncertain, WrongAuthority
 from oncemq.sim.disk import SimDisk
 from oncemq.sim.network import DROP, Verdict
 from oncemq.sim.scheduler import Killed
@@ -245,5 +245,46 @@ def test_h29_a_subscription_has_one_place_only() -> None:
         assert worker.get("in", timeout=0) is not None
         asked = overhear(world, Transact)
         assert asked == []
+
+    world.run(script)
+
+
+def test_h33_a_restored_broker_has_its_transactions_done_again_whole() -> None:
+    """A Get of somebody who does not know of the restore must not move the cursor on: the puts beside it are gone."""
+    world = prepared()
+
+    def before() -> tuple[Client, SimDisk]:
+        worker = world.connect("worker")
+        copy = world.disk.copy()
+        while work(worker) is not None:
+            pass
+        return worker, copy
+
+    worker, copy = world.run(before)
+    world.kill_broker()
+    world.disk.set_back(copy)
+    world.start_broker()
+
+    def after() -> None:
+        assert work(worker) is None
+        world.crash_client(worker)
+        work_on(world)
+        assert stored_values(world, "out") == number(5)
+
+    world.run(after)
+
+
+def test_h26_an_acknowledgement_without_an_answer_is_finished_by_a_transaction() -> None:
+    """A receive that was left and not answered, then a transaction: its compare-and-swap begins where the receive ended."""
+    world = prepared()
+
+    def script() -> None:
+        worker = world.connect("worker")
+        meddle(world, Ack, DROP, times=EVERY)
+        with pytest.raises(BrokerUnreachable), worker.receive("in", timeout=0) as message:
+            assert message is not None
+        be_quiet(world)
+        assert work(worker) == b"1"
+        worker.close()
 
     world.run(script)

@@ -15,6 +15,7 @@ from oncemq.journal import codec
 from oncemq.journal.codec import BadRecord, check_record, decode, delivery, encode, held_in, placed_offset, seal_parts
 from oncemq.journal.index import BadIndex, read_head
 from oncemq.journal.journal import JournalSettings
+from oncemq.journal.recovery import IDENTITY
 from oncemq.journal.segment import INDEXES, SEGMENTS, SNAPSHOTS
 from oncemq.journal.space import RESERVE, ensure_reserve
 from oncemq.model.block import checksum
@@ -90,15 +91,16 @@ def test_only_what_holds_messages_of_the_topic_is_delivered() -> None:
 
 
 class Refusing(SimDisk):
-    """A disk on which some names cannot be opened for writing."""
+    """A disk on which some names cannot be opened for writing, or not at all."""
 
     def __init__(self) -> None:
         super().__init__()
         self.refused = ""
         self.number = errno.EIO
+        self.is_readable = True
 
     def open(self, name: str, *, create: bool = False) -> SimFile:
-        if create and self.refused and name.startswith(self.refused):
+        if (create or not self.is_readable) and self.refused and name.startswith(self.refused):
             raise OSError(self.number, os.strerror(self.number), name)
         return super().open(name, create=create)
 
@@ -119,6 +121,19 @@ def test_an_error_that_is_not_a_full_disk_ends_the_writing(refused: str) -> None
     with pytest.raises((SyncFailed, OSError)):
         for number in range(1, 60):
             put(journal, ledger, stored(number, number - 1, size=200))
+
+
+@pytest.mark.parametrize("refused", [IDENTITY, SNAPSHOTS, SEGMENTS])
+def test_a_disk_that_cannot_be_read_is_told_in_our_words_and_left_alone(refused: str) -> None:
+    disk = Refusing()
+    filled(disk)
+    disk.refused, disk.is_readable = refused, False
+    with pytest.raises(SyncFailed, match=os.strerror(errno.EIO)):
+        open_journal(disk, 2)
+    disk.refused = ""
+    journal, _ = open_journal(disk, 3)
+
+    assert numbers_read(journal) == list(range(1, 40))
 
 
 def test_an_index_cut_short_is_no_index() -> None:

@@ -32,7 +32,7 @@ pytestmark = pytest.mark.real
 SOUND = 4
 """Worlds without a bug, that are then bent."""
 EVENTS_MAX = 1_000
-IN_MEMORY_ONLY = {"effects", "relayed", "skipped-unput"}
+IN_MEMORY_ONLY = {"effects", "receptions", "relayed", "skipped-unput"}
 """Laws that Spark does not judge; docs/archive.md says so."""
 BENT_PER_SEED = 60
 

@@ -7,8 +7,6 @@ import pytest
 
 from oncemq.crashpoints import POINTS
 from oncemq.sim.bugs import planted
-from oncemq.sim.checkers import effects, relayed
-from oncemq.sim.history import History
 from oncemq.sim.matrix import Death, count_hits, pair_cases, read_case, run_case, single_cases, text_of
 
 
@@ -53,35 +51,6 @@ def test_a_broker_that_answers_before_the_sync_is_seen_at_one_crash_point() -> N
 
     assert violations
     assert run_case(case)[2].violations == {}
-
-
-@pytest.mark.parametrize(
-    ("booked", "is_sound"), [(["a", "b"], True), (["a"], False), (["a", "b", "b"], False), (["b", "a"], False)]
-)
-def test_what_a_ledger_has_booked_is_judged(booked: list[str], is_sound: bool) -> None:
-    history = History()
-    history.add(1, "ledger", 1, "ok", "booking", topic_id="1", start=4)
-    for offset, message in enumerate(["before", "a", "b"], start=3):
-        history.add(2, "pub", 1, "ok", "put", topic_id="1", offset=offset, message=message, stored=True)
-    for message in booked:
-        history.add(3, "ledger", 1, "ok", "effect", message=message)
-
-    assert (list(effects(history.events)) == []) is is_sound
-
-
-@pytest.mark.parametrize(
-    ("produced", "is_sound"),
-    [(["a", "b"], True), (["a"], False), (["a", "b", "b"], False), (["b", "a"], False), (["a", "b", "c"], False)],
-)
-def test_what_a_relay_produces_is_judged(produced: list[str], is_sound: bool) -> None:
-    history = History()
-    history.add(1, "relay", 1, "ok", "relaying", topic_id="1", start=4)
-    for offset, message in enumerate(["before", "a", "b"], start=3):
-        history.add(2, "pub", 1, "ok", "put", topic_id="1", offset=offset, message=message, stored=True)
-    for offset, message in enumerate(produced):
-        history.add(3, "harness", 1, "ok", "log", topic_id="2", offset=offset, message=f"relayed {message}")
-
-    assert (list(relayed(history.events)) == []) is is_sound
 
 
 def test_a_case_can_be_typed() -> None:

@@ -14,6 +14,7 @@ from oncemq.client.session import Session
 from oncemq.core.packets import NOBODY, Blocks, Get, SubscriptionInfo, Want
 from oncemq.core.slot import Slot
 from oncemq.core.subscriber import Span, Subscriber
+from oncemq.core.topics import DATABASE
 from oncemq.errors import Diverged, Gap, Refused
 from oncemq.journal.codec import BadRecord, decode_delivery
 from oncemq.limits import GET_BYTES, GET_PARK_MS
@@ -33,7 +34,7 @@ class Feed:
         self._authority = authority
         self.info = info
         self.done = info.cursor
-        """What the broker may take as finished; told with every request."""
+        """What is finished: as the broker has answered, or what it may take from a database, told with every request."""
         slot = Slot(info.subscription_id, info.topic_id, place, place, place, bookmark[1], bookmark[0])
         self._subscriber = Subscriber(info, slot)
 
@@ -88,7 +89,10 @@ class Feed:
 
     def _ask(self, wait_ms: int) -> None:
         want = self._subscriber.want()
-        asked = Want(want.subscription_id, want.topic_id, want.offset, self.done, want.start_id, want.append_number)
+        # Where the broker keeps the place only an acknowledgement or a commit moves it: one that was set back lost both halves of
+        # its last transactions, and a Get that moved its cursor on would leave the other half lost.
+        done = self.done if self._authority == DATABASE else 0
+        asked = Want(want.subscription_id, want.topic_id, want.offset, done, want.start_id, want.append_number)
         try:
             packet, body = self._session.get_blocks(Get(self._session.id, (asked,), GET_BYTES, wait_ms, self._authority))
         except Refused as problem:

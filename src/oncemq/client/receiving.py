@@ -19,7 +19,7 @@ from oncemq.client.gets import Gets
 from oncemq.client.session import Session
 from oncemq.core.packets import Ack, AckDone
 from oncemq.core.topics import BROKER, UNDECIDED
-from oncemq.errors import UsageError, WrongAuthority, invariant
+from oncemq.errors import Gap, UsageError, WrongAuthority, invariant
 from oncemq.model.message import Message
 from oncemq.model.refusals import TEXTS, Code
 
@@ -62,6 +62,8 @@ class Receiving:
                 "to handle several messages at a time get them in one transaction"
             )
         feed = self.feed(topic)
+        if feed.place > feed.confirmed:  # A gap that was told (R10), or an acknowledgement without an answer: this finishes it.
+            self.acknowledge(feed, feed.place)
         self._claimed[topic] = owner
         return feed
 
@@ -88,11 +90,12 @@ class Receiving:
         return msgspec.structs.replace(message, attempt=slot.attempt) if is_known else message
 
     def acknowledge(self, feed: Feed, done: int) -> None:
-        """Have everything below `done` finished at the broker, on its disk."""
-        feed.done = done  # From now on every request says so too, whatever becomes of this one.
+        """Have everything below `done` finished at the broker, on its disk. Without an answer the next call says it again."""
+        feed.done = done
         info = feed.info
         reply = self._session.ask(Ack(self._session.id, info.subscription_id, info.topic_id, done, BROKER, True))
         invariant(isinstance(reply, AckDone), "the broker answered with another packet", got=type(reply).__name__)
+        feed.confirmed = done
 
 
 class Receive:
@@ -110,6 +113,10 @@ class Receive:
     def __enter__(self) -> Message | None:
         try:
             return self._enter()
+        except Gap:
+            self._feed = None  # Told: the next call goes on behind it.
+            self._give_back()
+            raise
         except BaseException:
             self._give_back()
             raise

@@ -116,8 +116,8 @@ class Journal:
         """
         settings = settings or JournalSettings()
         invariant(settings.segment_bytes <= SEGMENT_BYTES_MAX, "segments are limited to 2 GiB")
-        read_identity(disk)  # Once before the lock, so that a stranger's directory does not even get a lock file.
-        with ExitStack() as undo:
+        with _opening(disk), ExitStack() as undo:
+            read_identity(disk)  # Once before the lock, so that a stranger's directory does not even get a lock file.
             disk.lock()
             undo.callback(disk.unlock)
             identity = read_identity(disk)
@@ -126,10 +126,9 @@ class Journal:
             undo.callback(journal._shelf.close)
             found = recover(disk, log_id, state, accept_loss=settings.accept_loss) if identity else None
             journal.missing = found.missing if found else []
-            with _opening(disk):
-                if identity is None:
-                    write_identity(disk, log_id)
-                journal._begin(found or Recovered([], 0, state.dump(), [], 0))
+            if identity is None:
+                write_identity(disk, log_id)
+            journal._begin(found or Recovered([], 0, state.dump(), [], 0))
             undo.pop_all()
         return journal
 

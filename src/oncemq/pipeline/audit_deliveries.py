@@ -112,8 +112,8 @@ def told(events: DataFrame) -> Judged:
     limited = (
         events.where(is_ok("end") & F.col("is_limited")).select("run", "topic_id", F.lit(True).alias("has_limit")).distinct()
     )
-    spoken = events.where(is_ok("gap", "in_doubt", "subscribe")).join(F.broadcast(limited), ["run", "topic_id"], "left")
-    is_gap, is_doubt = F.col("op") == "gap", F.col("op") == "in_doubt"
+    spoken = events.where(is_ok("gap", "missed", "in_doubt", "subscribe")).join(F.broadcast(limited), ["run", "topic_id"], "left")
+    is_gap, is_doubt = F.col("op").isin("gap", "missed"), F.col("op") == "in_doubt"
     is_large = is_doubt & (F.col("end") - F.col("first") > F.col("bound"))
     gap = text("%s lost [%d, %d) of topic %s, which has no limit", "subscription", "first", "end", "topic_id")
     doubt = text(

@@ -97,9 +97,9 @@ class Base(ABC):
             self.world.adopt_disk(self.name, SimDisk(self.world.scheduler.seed))
 
     def note(self, kind: str, operation: str, **fields: str | int | bool | None) -> None:
-        running = self.world.scheduler.running
-        life = self.lives.get(running, self.life) if running is not None else self.life
-        self.history.add(self.world.scheduler.time_us, self.name, life, kind, operation, **fields)
+        scheduler = self.world.scheduler
+        life = self.lives.get(scheduler.running, self.life)  # type: ignore[arg-type]
+        self.history.add(scheduler.time_us, self.name, life, kind, operation, **fields)
 
     def connect(self) -> Client:
         """Connect, however often it takes."""

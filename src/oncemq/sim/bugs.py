@@ -4,7 +4,7 @@
 May not: touch the product but through a Patch, which takes everything back.
 The idea: each is a mistake somebody could make, most of them taken from the holes the design was made to close. A simulator
 that misses one of them is the bug to mend first. `oncemq sim --bugs` runs seeds against each until it is caught.
-Next: sim/bugs_broker.py, sim/bugs_client.py, sim/bugs_restored.py and sim/bugs_staging.py for the bugs, sim/hunt.py for the hunt.
+Next: sim/bugs_broker.py and its neighbours for the bugs, sim/hunt.py for the hunt.
 """
 
 from __future__ import annotations
@@ -61,10 +61,10 @@ def bug(function: Bug) -> Bug:
 def all_bugs() -> dict[str, Bug]:
     """Every bug there is."""
     # They register themselves here.
-    from oncemq.sim import bugs_broker, bugs_cleaner, bugs_client, bugs_live, bugs_restored, bugs_staging  # noqa: PLC0415
+    from oncemq.sim import bugs_broker, bugs_cleaner, bugs_client, bugs_live, bugs_once, bugs_restored, bugs_staging  # noqa: PLC0415
 
-    files = {bugs_broker, bugs_cleaner, bugs_client, bugs_live, bugs_restored, bugs_staging}
-    invariant(len(files) == 6, "six files of bugs")
+    files = {bugs_broker, bugs_cleaner, bugs_client, bugs_live, bugs_once, bugs_restored, bugs_staging}
+    invariant(len(files) == 7, "seven files of bugs")
     return BUGS
 
 

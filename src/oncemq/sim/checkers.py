@@ -9,117 +9,103 @@ Next: docs/history.md for the events, tests/sim/ for the seeded bugs each judge 
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 
-from oncemq.sim.forks import BROKER, Event, Forks
-
-Place = tuple[str, int]
-"""(topic id as text, offset)."""
-
-_SEEN = ("log", "deliver", "doubted")
-"""Events that show a stored message: in the log at the end, handed out, or looked at while in doubt."""
+from oncemq.sim.evidence import SEEN, Evidence, Place, place_of
+from oncemq.sim.forks import BROKER, Event
+from oncemq.sim.once import effects, receptions, relayed
 
 
 def check(events: list[Event]) -> dict[str, list[str]]:
     """Run every judge; return the witnesses by law, laws that hold left out."""
-    found = {law: list(judge(events)) for law, judge in JUDGES.items()}
+    evidence = Evidence(events)
+    found = {law: list(judge(evidence)) for law, judge in JUDGES.items()}
     return {law: witnesses for law, witnesses in found.items() if witnesses}
 
 
-def _of(events: Iterable[Event], operation: str, kind: str) -> Iterator[Event]:
-    return (event for event in events if event["op"] == operation and event["kind"] == kind)
-
-
-def _place(event: Event) -> Place:
-    return str(event["topic_id"]), int(event["offset"] or 0)
-
-
-def _final_log(events: list[Event]) -> dict[Place, str]:
-    return {_place(event): str(event["message"]) for event in _of(events, "log", "ok")}
-
-
-def lost_write(events: list[Event]) -> Iterator[str]:
+def lost_write(evidence: Evidence) -> Iterator[str]:
     """S1: a confirmed message is where its receipt says, in the log at the end."""
-    log = _final_log(events)
-    low = {str(event["topic_id"]): int(event["low"] or 0) for event in _of(events, "end", "ok")}
-    forks = Forks(events)
-    for index, event in enumerate(events):
-        if event["op"] != "put" or event["kind"] != "ok" or not event["stored"] or event["offset"] is None:
+    log, low, forks = evidence.log, evidence.lows, evidence.forks
+    for index, event in evidence.steps("put"):
+        if event["kind"] != "ok" or not event["stored"] or event["offset"] is None:
             continue
-        place = _place(event)
+        place = place_of(event)
         is_there = place[1] < low.get(place[0], place[1] + 1) or log.get(place) == event["message"]
         if not is_there and not forks.may_be_gone(str(event["process"]), index):
             yield f"{event['message']} was confirmed at {place}, the log has {log.get(place)}"
 
 
-def lost_accept(events: list[Event]) -> Iterator[str]:
+def lost_accept(evidence: Evidence) -> Iterator[str]:
     """S2: what a client kept (confirmed, or told pending) is stored exactly once at the end, if it was wanted.
 
     A takeover says that the old directory is given up, with what was kept in it alone.
     """
-    if any(event["is_limited"] for event in _of(events, "end", "ok")):
+    if evidence.limited:
         return  # A limit may take what nobody has read yet; whoever missed it is told a gap, which `deliveries` checks.
-    stored = {str(event["message"]) for operation in _SEEN for event in _of(events, operation, "ok")}
-    given_up = {str(event["name"]) for event in _of(events, "taken_over", "ok")}
-    forks = Forks(events)
-    for index, event in enumerate(events):
-        if event["op"] != "kept" or str(event["message"]) in stored or event["process"] in given_up:
+    stored = {str(event["message"]) for operation in SEEN for event in evidence.of(operation)}
+    given_up = {str(event["name"]) for event in evidence.of("taken_over")}
+    forks = evidence.forks
+    for index, event in evidence.steps("kept"):
+        if str(event["message"]) in stored or event["process"] in given_up:
             continue
         if not forks.may_be_dropped(str(event["process"]), index):
             yield f"{event['message']} was kept in an outbox and is nowhere"
 
 
-def duplicate(events: list[Event]) -> Iterator[str]:
+def duplicate(evidence: Evidence) -> Iterator[str]:
     """S3: no message twice in a topic, no (stream, number) twice anywhere."""
-    places: dict[tuple[str, str], list[int]] = defaultdict(list)
-    numbers: dict[tuple[str, int], set[Place]] = defaultdict(set)
-    for event in _of(events, "log", "ok"):
-        places[str(event["topic_id"]), str(event["message"])].append(int(event["offset"] or 0))
-        numbers[str(event["stream"]), int(event["number"] or 0)].add(_place(event))
-    yield from (f"{message} is stored at {found} of {topic}" for (topic, message), found in places.items() if len(found) > 1)
-    yield from (f"put number {key} is stored at {sorted(found)}" for key, found in numbers.items() if len(found) > 1)
+    places: dict[tuple[object, object], Place] = {}
+    numbers: dict[tuple[object, object], Place] = {}
+    for event in evidence.of("log"):
+        place = place_of(event)
+        other = places.setdefault((event["topic_id"], event["message"]), place)
+        if other != place:
+            yield f"{event['message']} is stored at {other} and at {place}"
+        other = numbers.setdefault((event["stream"], event["number"]), place)
+        if other != place:
+            yield f"put number {event['number']} of stream {event['stream']} is stored at {other} and at {place}"
 
 
-def unexpected(events: list[Event]) -> Iterator[str]:
+def unexpected(evidence: Evidence) -> Iterator[str]:
     """S4: nothing is stored or delivered that nobody put, or that was refused for good."""
-    invoked = {str(event["message"]) for event in _of(events, "put", "invoke")}
-    failed = {str(event["message"]) for event in _of(events, "put", "fail")}
-    for operation in _SEEN:
-        for event in _of(events, operation, "ok"):
+    invoked = evidence.invoked
+    failed = {str(event["message"]) for event in evidence.of("put", "fail")}
+    for operation in SEEN:
+        for event in evidence.of(operation):
             if event["message"] not in invoked or event["message"] in failed:
-                yield f"{event['message']} at {_place(event)} ({operation}) was never put"
+                yield f"{event['message']} at {place_of(event)} ({operation}) was never put"
 
 
-def inconsistent_offsets(events: list[Event]) -> Iterator[str]:
+def inconsistent_offsets(evidence: Evidence) -> Iterator[str]:
     """S5 and S7: one (topic, offset) means one message, for everybody, for ever, and in the log at the end."""
-    log, forks = _final_log(events), Forks(events)
-    seen: dict[Place, tuple[str, int]] = {}
-    for index, event in enumerate(events):
-        if event["op"] == "set_back" and event["name"] == BROKER:
-            seen = {place: entry for place, entry in seen.items() if entry[1] < int(event["copied"] or 0)}
-        elif event["kind"] == "ok" and event["op"] in {"put", *_SEEN} and event.get("offset") is not None:
-            place, message, process = _place(event), str(event["message"]), str(event["process"])
+    log, forks = evidence.log, evidence.forks
+    seen: dict[Place, tuple[object, int]] = {}
+    for index, event in evidence.steps("put", *SEEN, "set_back"):
+        if event["op"] == "set_back":
+            if event["name"] == BROKER:
+                seen = {place: entry for place, entry in seen.items() if entry[1] < int(event["copied"] or 0)}
+        elif event["kind"] == "ok" and event.get("offset") is not None:
+            place, message, process = place_of(event), event["message"], str(event["process"])
             if log.get(place, message) != message and not forks.may_be_gone(process, index):
                 yield f"{place} was {message} ({event['op']} of {process}), and is {log[place]} in the log"
             elif not forks.is_stale(process, index) and seen.setdefault(place, (message, index))[0] != message:
                 yield f"{place} was {seen[place][0]} and later {message} ({event['op']})"
 
 
-def gap_in_log(events: list[Event]) -> Iterator[str]:
+def gap_in_log(evidence: Evidence) -> Iterator[str]:
     """S6: offsets at the end are low, low + 1, ... without a hole."""
-    log = _final_log(events)
-    for event in _of(events, "end", "ok"):
+    log = evidence.log
+    for event in evidence.of("end"):
         topic, low, end = str(event["topic_id"]), int(event["low"] or 0), int(event["end"] or 0)
         missing = [offset for offset in range(low, end) if (topic, offset) not in log]
         if missing:
             yield f"topic {topic} has no {missing[:5]} in [{low}, {end})"
 
 
-def nonmonotonic_send(events: list[Event]) -> Iterator[str]:
+def nonmonotonic_send(evidence: Evidence) -> Iterator[str]:
     """S8: of one stream and topic, later put numbers have higher offsets."""
     last: dict[tuple[str, str], tuple[int, int]] = {}
-    for event in sorted(_of(events, "log", "ok"), key=_place):
+    for event in sorted(evidence.of("log"), key=place_of):
         key = str(event["topic_id"]), str(event["stream"])
         number = int(event["number"] or 0)
         if key in last and number <= last[key][0]:
@@ -127,10 +113,10 @@ def nonmonotonic_send(events: list[Event]) -> Iterator[str]:
         last[key] = number, int(event["offset"] or 0)
 
 
-def two_answers(events: list[Event]) -> Iterator[str]:
+def two_answers(evidence: Evidence) -> Iterator[str]:
     """S9: a message has one offset in a topic, whatever retry it was told by."""
     told: dict[tuple[str, str], tuple[int, int]] = {}
-    for index, event in enumerate(events):
+    for index, event in evidence.steps("put", "set_back"):
         if event["op"] == "set_back" and event["name"] == BROKER:
             told = {key: entry for key, entry in told.items() if entry[1] < int(event["copied"] or 0)}
         if event["op"] == "put" and event["kind"] == "ok" and event["stored"] and event["offset"] is not None:
@@ -139,12 +125,12 @@ def two_answers(events: list[Event]) -> Iterator[str]:
                 yield f"{event['message']} was told {told[key][0]} and {offset}"
 
 
-def real_time_order(events: list[Event]) -> Iterator[str]:
+def real_time_order(evidence: Evidence) -> Iterator[str]:
     """S10: a put confirmed before another began has the lower offset in their topic."""
     confirmed: list[tuple[int, str, int]] = []
     highest: dict[str, int] = {}
     floor: dict[tuple[str, str, int], dict[str, int]] = {}
-    for index, event in enumerate(events):
+    for index, event in evidence.steps("put", "set_back"):
         if event["op"] == "set_back" and event["name"] == BROKER:
             confirmed = [entry for entry in confirmed if entry[0] < int(event["copied"] or 0)]
             floor, highest = {}, {}
@@ -164,7 +150,10 @@ def real_time_order(events: list[Event]) -> Iterator[str]:
                 highest[topic] = max(highest.get(topic, -1), offset)
 
 
-def deliveries(events: list[Event]) -> Iterator[str]:
+_OF_SUBSCRIPTIONS = ("set_back", "told", "start_over", "subscribe", "deliver", "gap", "skip", "repeat", "drained")
+
+
+def deliveries(evidence: Evidence) -> Iterator[str]:
     """S11 to S14: a subscription is handed every message from its start on, in order, once; repeats only if in doubt.
 
     Who begins anew after being told that the broker was set back goes on at its cursor; to whoever lost only his own directory
@@ -176,7 +165,7 @@ def deliveries(events: list[Event]) -> Iterator[str]:
     """Of whom was told something: the topics taken up again since."""
     anew: set[str] = set()
     is_broker_older = False
-    for event in events:
+    for _, event in evidence.steps(*_OF_SUBSCRIPTIONS):
         if event["kind"] != "ok":
             continue
         name = str(event.get("subscription"))
@@ -226,28 +215,29 @@ def _passed_over(event: Event, key: tuple[str, str], expected: dict[tuple[str, s
     expected[key] = max(end, expected.get(key, 0))
 
 
-def retention_law(events: list[Event]) -> Iterator[str]:
+def retention_law(evidence: Evidence) -> Iterator[str]:
     """S16: only a limit takes what a subscription still needs; without one there is nothing to be told."""
-    limited = {str(event["topic_id"]) for event in _of(events, "end", "ok") if event["is_limited"]}
-    for event in _of(events, "gap", "ok"):
-        if str(event["topic_id"]) not in limited:
+    for index, event in evidence.steps("gap", "missed"):
+        # A database that was set back, or begun anew because the broker was, asks for what was rightly forgotten.
+        is_older = event["op"] == "missed" and evidence.forks.was_touched(str(event["process"]), index)
+        if str(event["topic_id"]) not in evidence.limited and not is_older:
             yield f"{event['subscription']} lost [{event['first']}, {event['end']}) of {event['topic_id']}, which has no limit"
 
 
-def in_doubt_bound(events: list[Event]) -> Iterator[str]:
+def in_doubt_bound(evidence: Evidence) -> Iterator[str]:
     """S23: what is in doubt was handed out, or reserved before an operating-system crash; never more than that allows."""
-    for event in _of(events, "in_doubt", "ok"):
+    for event in evidence.of("in_doubt"):
         size = int(event["end"] or 0) - int(event["first"] or 0)
         if size > int(event["bound"] or 0):
             yield f"{event['subscription']} has {size} messages in doubt, {event['bound']} at most are possible"
 
 
-def fencing(events: list[Event]) -> Iterator[str]:
+def fencing(evidence: Evidence) -> Iterator[str]:
     """S17: what an older life of a client began after a newer one was welcomed is never told ok. A late answer is no offence."""
     welcomed: list[tuple[int, str, int]] = []
     newest: dict[str, int] = {}
     too_late: set[tuple[str, int, str]] = set()
-    for index, event in enumerate(events):
+    for index, event in evidence.steps("welcome", "put", "set_back"):
         name, life, message = str(event["process"]), int(event["life"] or 0), str(event.get("message"))
         if event["op"] == "set_back" and event["name"] == BROKER:
             welcomed = [entry for entry in welcomed if entry[0] < int(event["copied"] or 0)]
@@ -263,16 +253,14 @@ def fencing(events: list[Event]) -> Iterator[str]:
             yield f"{name} life {life} put {message} and was told ok, after a newer life was welcomed"
 
 
-def skipped_unput(events: list[Event]) -> Iterator[str]:
+def skipped_unput(evidence: Evidence) -> Iterator[str]:
     """A gap or a skip passes over what was there when it was told, never over what was put later."""
-    log = _final_log(events)
-    invoked = {
-        str(event["message"]): index for index, event in enumerate(events) if (event["op"], event["kind"]) == ("put", "invoke")
-    }
-    delivered = {(str(event["subscription"]), *_place(event), str(event["message"])) for event in _of(events, "deliver", "ok")}
-    for index, event in enumerate(events):
-        if event["kind"] != "ok" or event["op"] not in {"gap", "skip"}:
-            continue
+    log, invoked = evidence.log, evidence.invoked
+    passed = evidence.steps("gap", "skip")
+    if not passed:
+        return
+    delivered = {(str(event["subscription"]), *place_of(event), str(event["message"])) for event in evidence.of("deliver")}
+    for index, event in passed:
         topic, first, end = str(event["topic_id"]), int(event["first"] or 0), int(event["end"] or 0)
         for place in ((topic, offset) for offset in range(first, end)):
             message = log.get(place, "")
@@ -280,44 +268,12 @@ def skipped_unput(events: list[Event]) -> Iterator[str]:
                 yield f"{event['subscription']} never got {message} at {place}, put after that place was passed over"
 
 
-def _shown(events: list[Event], topic: str, start: int) -> list[str]:
-    """Every message of a topic from an offset on that anybody was shown or told, in order."""
-    shown = (
-        event for event in events if event["op"] in {"put", *_SEEN} and event["kind"] == "ok" and event["offset"] is not None
-    )
-    seen = {_place(event): str(event["message"]) for event in shown}
-    return [seen[place] for place in sorted(seen) if place[0] == topic and place[1] >= start]
-
-
-def _compared(what: str, found: list[str], wanted: list[str]) -> Iterator[str]:
-    if found != wanted:
-        missing, twice = [text for text in wanted if text not in found], [text for text in found if found.count(text) > 1]
-        yield f"{what}: {len(found)} of {len(wanted)}; missing {missing[:3]}, twice {twice[:3]}"
-
-
-def relayed(events: list[Event]) -> Iterator[str]:
-    """G6: whoever consumes and produces in transactions produces once for each message, in their order."""
-    ways = {(str(event["topic_id"]), int(event["start"] or 0)) for event in _of(events, "relaying", "ok")}
-    for topic, start in sorted(ways):
-        wanted = [f"relayed {message}" for message in _shown(events, topic, start)]
-        found = [message for _, message in sorted(_final_log(events).items()) if message.startswith("relayed ")]
-        yield from _compared(f"messages of {topic} that were produced", found, wanted)
-
-
-def effects(events: list[Event]) -> Iterator[str]:
-    """G5: whoever keeps its place in its database has one effect for each message, in their order."""
-    booking = _of(events, "booking", "ok")
-    for process, topic, start in sorted({(str(e["process"]), str(e["topic_id"]), int(e["start"] or 0)) for e in booking}):
-        found = [str(event["message"]) for event in _of(events, "effect", "ok") if event["process"] == process]
-        yield from _compared(f"effects of {process}", found, _shown(events, topic, start))
-
-
-def told_for_nothing(events: list[Event]) -> Iterator[str]:
+def told_for_nothing(evidence: Evidence) -> Iterator[str]:
     """Nobody is told of a directory set back, a takeover or damage unless there was one."""
-    forks = Forks(events)
-    given_up = {str(event["name"]) for event in _of(events, "taken_over", "ok")}
+    forks = evidence.forks
+    given_up = {str(event["name"]) for event in evidence.of("taken_over")}
     is_rotten = False
-    for index, event in enumerate(events):
+    for index, event in evidence.steps("rot", "told", "damaged"):
         if event["op"] == "rot":
             is_rotten = True
         elif event["op"] == "told" and event["process"] not in given_up and not forks.was_touched(str(event["process"]), index):
@@ -326,14 +282,14 @@ def told_for_nothing(events: list[Event]) -> Iterator[str]:
             yield f"{event['process']} was told that [{event['first']}, {event['end']}) is damaged, and nothing was"
 
 
-def told_too_early(events: list[Event]) -> Iterator[str]:
+def told_too_early(evidence: Evidence) -> Iterator[str]:
     """S7 for listeners: an end that was told is synced, so a broker that comes back has at least that much."""
-    for event in _of(events, "recovered", "ok"):
+    for event in evidence.of("recovered"):
         if int(event["told"] or 0) > int(event["end"] or 0):
             yield f"topic {event['topic_id']} was told to end at {event['told']}, and came back ending at {event['end']}"
 
 
-JUDGES: dict[str, Callable[[list[Event]], Iterator[str]]] = {
+JUDGES: dict[str, Callable[[Evidence], Iterator[str]]] = {
     "lost-write": lost_write,
     "lost-accept": lost_accept,
     "duplicate": duplicate,
@@ -350,6 +306,7 @@ JUDGES: dict[str, Callable[[list[Event]], Iterator[str]]] = {
     "skipped-unput": skipped_unput,
     "relayed": relayed,
     "effects": effects,
+    "receptions": receptions,
     "told-for-nothing": told_for_nothing,
     "told-too-early": told_too_early,
 }

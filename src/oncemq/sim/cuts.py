@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from oncemq.sim.swarm import Plan
+    from oncemq.sim.plan import Plan
 
 LOWEST = {
     "messages": 1,
@@ -24,6 +24,9 @@ LOWEST = {
     "wanderers": 0,
     "stagers": 0,
     "listeners": 0,
+    "relays": 0,
+    "ledgers": 0,
+    "receivers": 0,
     "topics": 1,
     "batch_max": 2,
     "sync_us_max": 0,

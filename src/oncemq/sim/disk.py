@@ -62,8 +62,13 @@ class _Image:
 
     def apply(self, operation: _Operation) -> None:
         if isinstance(operation, _Write):
-            self.put(*operation)
-            self.size = max(self.size, operation.position + len(operation.content))
+            position, content = operation
+            end = position + len(content)
+            if position > len(self.content):
+                self.put(position, content)
+            else:
+                self.content[position:end] = content
+            self.size = max(self.size, end)
         elif not (operation.grows_only and operation.size_bytes <= self.size):
             del self.content[operation.size_bytes :]
             self.size = operation.size_bytes
@@ -197,32 +202,32 @@ class SimFile:
     def __init__(self, disk: SimDisk, inode: _Inode) -> None:
         self._disk, self._inode, self._life = disk, inode, disk.life
 
-    def _alive(self) -> _Inode:
+    def alive(self) -> _Inode:
         if self._life != self._disk.life:
             raise OSError(errno.EBADF, "this handle belongs to a process that died")
         return self._inode
 
     def read(self, position: int, size_bytes: int) -> bytes:
-        return self._alive().cache.read(position, size_bytes)
+        return self.alive().cache.read(position, size_bytes)
 
     def write(self, position: int, parts: Sequence[Part]) -> None:
-        self._disk.write(self._alive(), position, b"".join(parts))
+        self._disk.write(self.alive(), position, b"".join(parts))
 
     def sync(self) -> None:
-        self._disk.sync(self._alive())
+        self._disk.sync(self.alive())
 
     def allocate(self, size_bytes: int) -> None:
-        inode = self._alive()
+        inode = self.alive()
         self._disk.take_space(inode, size_bytes)
         inode.change(_Resize(size_bytes, grows_only=True))
 
     def truncate(self, size_bytes: int) -> None:
-        inode = self._alive()
+        inode = self.alive()
         inode.allocated = min(inode.allocated, size_bytes)
         inode.change(_Resize(size_bytes, grows_only=False))
 
     def size(self) -> int:
-        return self._alive().cache.size
+        return self.alive().cache.size
 
     def close(self) -> None:
         self._life = -1
@@ -240,9 +245,11 @@ class SimMappedFile:
         return self._file.read(position, size_bytes)
 
     def write(self, position: int, content: bytes) -> None:
-        if position < 0 or position + len(content) > self._file.size():
+        """Change memory: the space is allocated already, and no write can fail."""
+        inode = self._file.alive()
+        if position < 0 or position + len(content) > inode.cache.size:
             raise IndexError("outside the mapped file")
-        self._file.write(position, [content])
+        inode.change(_Write(position, content))
 
     def sync(self) -> None:
         self._file.sync()

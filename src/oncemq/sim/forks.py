@@ -34,8 +34,9 @@ class Forks:
         self._renewals: dict[str, list[int]] = defaultdict(list)
         """From these on, a process remembers nothing but what its directory says."""
         begun: dict[tuple[str, int, str, str], int] = {}
-        for index, event in enumerate(events):
-            self._read(index, event, begun)
+        if any(event["op"] == "set_back" for event in events):  # Else nobody asks for more than that there is nothing.
+            for index, event in enumerate(events):
+                self._read(index, event, begun)
 
     def _read(self, index: int, event: Event, begun: dict[tuple[str, int, str, str], int]) -> None:
         process = str(event["process"])
@@ -67,6 +68,8 @@ class Forks:
 
     def is_stale(self, process: str, index: int) -> bool:
         """Whether a process may at that event still speak from what it held in memory when the broker was set back."""
+        if not self.broker:
+            return False
         last = max((at for at, _ in self.broker if at < index), default=None)
         return last is not None and not _any_between(self._renewals[process], last, index)
 

@@ -24,8 +24,7 @@ class History:
         self.events: list[Event] = []
 
     def add(self, time_us: int, process: str, life: int, kind: str, operation: str, **fields: str | int | bool | None) -> None:
-        event: Event = {"t": time_us, "process": process, "life": life, "kind": kind, "op": operation}
-        self.events.append(event | fields)
+        self.events.append({"t": time_us, "process": process, "life": life, "kind": kind, "op": operation, **fields})
 
     def lines(self) -> Iterator[bytes]:
         return map(msgspec.json.encode, self.events)

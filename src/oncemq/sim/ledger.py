@@ -3,7 +3,8 @@
 
 May not: remember anything from one life to the next but what its database committed.
 The idea: the database is a real SQLite one in memory, behind the shipped adapter: a commit is durable, and whatever was open when
-somebody died is rolled back, as a server would. In the end the rows are noted down: sim/checkers.py, `effects`.
+somebody died is rolled back, as a server would. It may come back from a backup: then rows and place are older together. Who is
+told that the broker went back begins anew with an empty database. In the end the rows are noted down: sim/once.py, `effects`.
 Next: sim/relay.py, whose effects are messages.
 """
 
@@ -13,8 +14,8 @@ import sqlite3
 from typing import Any
 
 from oncemq.client.client import Client
-from oncemq.errors import Gap, NotCommitted, Uncertain
-from oncemq.sim.actors import AWAY
+from oncemq.client.effects import TABLE
+from oncemq.errors import Diverged, OnceMQError
 from oncemq.sim.relay import Relay
 
 
@@ -26,28 +27,44 @@ class Ledger(Relay):
     def __init__(self, *place: Any, topic: str, batch_max: int) -> None:
         super().__init__(*place, topic=topic, batch_max=batch_max)
         self.connection = sqlite3.connect(":memory:")
-        self.connection.execute("CREATE TABLE effects (number INTEGER PRIMARY KEY, value TEXT)")
+        self._create()
+
+    def _create(self) -> None:
+        self.connection.execute("CREATE TABLE effects (number INTEGER PRIMARY KEY, place INTEGER, value TEXT)")
 
     def _live(self) -> None:
         self.connection.rollback()
         super()._live()
-        for (value,) in self.connection.execute("SELECT value FROM effects ORDER BY number").fetchall():
-            self.note("ok", "effect", message=value)
+        topic_id = str(self._ids[self._topics[0]])
+        for place, value in self.connection.execute("SELECT place, value FROM effects ORDER BY number").fetchall():
+            self.note("ok", "effect", topic_id=topic_id, offset=place, message=value)
 
-    def _is_over(self, client: Client) -> bool:
-        is_last = self.may_end
-        try:
-            found = self._book(client)
-        except (NotCommitted, Gap):
-            return False
-        except (Uncertain, *AWAY):
-            self.world.clock.pause(200)
-            return False
-        return is_last and not found
-
-    def _book(self, client: Client) -> int:
+    def _do_some(self, client: Client) -> int:
         with client.transaction(self.connection, durable=False) as transaction:
-            found = transaction.get_many(self._topics[0], self.random.randrange(1, self.batch_max + 1), timeout=0.2)
-            for message in found:
-                self.connection.execute("INSERT INTO effects (value) VALUES (?)", (message.value.decode(),))
+            found = self._get_some(transaction)
+            rows = [(message.offset, message.value.decode()) for message in found]
+            self.connection.executemany("INSERT INTO effects (place, value) VALUES (?, ?)", rows)
+            self._change_its_mind_at_times()
         return len(found)
+
+    def _on_told(self, told: OnceMQError) -> None:
+        if isinstance(told, Diverged):
+            self.connection.rollback()
+            self.connection.executescript(f"DROP TABLE effects; DROP TABLE IF EXISTS {TABLE};")
+            self._create()
+        super()._on_told(told)
+
+    # --- backups ---------------------------------------------------------------------------------------
+
+    def copy(self) -> sqlite3.Connection | None:
+        """A backup of the database; None while a transaction is open."""
+        if self.connection.in_transaction:
+            return None
+        other = sqlite3.connect(":memory:")
+        self.connection.backup(other)
+        return other
+
+    def set_back(self, older: sqlite3.Connection) -> None:
+        """Become an older copy. Whoever used the database is dead."""
+        self.connection.rollback()
+        older.backup(self.connection)

@@ -2,9 +2,9 @@
 """Every crash point, each of its first hits, then every ordered pair of points: one small world per death, judged as any other.
 
 May not: draw anything. The world is always the same; only who dies where differs.
-The idea: two publishers, a subscriber, a relay, a ledger and a wanderer live in a world whose segments are so small that it
-rolls, snapshots and trims. A first run without a death counts how often each point is reached; then each of these instants is
-somebody's last, by kill -9 and with the power. In a pair the second death is the first hit of its point after the first death.
+The idea: everybody there is lives in one world whose segments are so small that it rolls, snapshots and trims. A first run
+without a death counts how often each point is reached; then each of these instants is somebody's last, by kill -9 and with the
+power. In a pair the second death is the first hit of its point after the first death.
 Next: sim/swarm.py, which this world is one of; crashpoints.py for the points.
 """
 
@@ -18,10 +18,9 @@ from itertools import product
 from oncemq.crashpoints import POINTS
 from oncemq.journal.journal import JournalSettings
 from oncemq.sim.history import History
-from oncemq.sim.ledger import Ledger
 from oncemq.sim.network import Transit, Verdict
-from oncemq.sim.relay import RELAYED, Relay
-from oncemq.sim.swarm import Outcome, Plan, Swarm
+from oncemq.sim.plan import Plan
+from oncemq.sim.swarm import Outcome, Swarm
 from oncemq.sim.world import World
 
 HITS = 50
@@ -43,6 +42,9 @@ _PLAN = Plan(
     downtime_us_max=100_000,
     sleepers=1,
     listeners=1,
+    relays=1,
+    ledgers=1,
+    receivers=1,
     backlog_max=3,
 )
 
@@ -96,17 +98,7 @@ class PointSwarm(Swarm):
 
     def _set_up(self) -> None:
         super()._set_up()
-        for kind, name in ((Relay, "relay"), (Ledger, "ledger")):
-            actor = kind(*self._place(name), topic=_PLAN.topics[0], batch_max=_PLAN.batch_max)
-            self.actors.append(actor)
-            self.give_life(actor)
         self._is_set_up = True
-
-    def _create_topics(self) -> None:
-        super()._create_topics()
-        client = self.world.connect()
-        client.admin.create_topic(RELAYED, retain="forever")
-        client.close()
 
     def _rule(self, _: Transit) -> Verdict:
         """A slow line, so that puts and gets are still under way when the broker trims for the first time."""

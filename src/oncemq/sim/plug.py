@@ -17,9 +17,10 @@ from oncemq.core.state import BrokerState
 from oncemq.journal.journal import Journal, JournalSettings
 from oncemq.sim.disk import SimDisk
 
-LIKELIHOOD = 0.2
-"""How many new ends are looked into. guess: a few milliseconds each."""
-
+LIKELIHOOD_MAX = 0.2
+LOOKS = 3
+"""The n-th new end of a world is looked into with a likelihood of LOOKS / n, a fifth at most: a dozen in a world of a thousand
+ends, spread over all of it. Each costs a recovery; a broker that tells too early does so every time."""
 
 _SMALL = JournalSettings(segment_bytes=16 * 1024, reserve_bytes=0)
 _ANY = b"p" * 16
@@ -32,10 +33,12 @@ class Plug:
         self._disk = disk
         self._random = random
         self._note = note
+        self._told = 0
 
     def on_told(self, topic_id: int, end: int) -> None:
         """A broker tells a new end of a topic."""
-        if self._random.random() < LIKELIHOOD:
+        self._told += 1
+        if self._random.random() < min(LIKELIHOOD_MAX, LOOKS / self._told):
             self._note("recovered", topic_id=str(topic_id), end=self._end_after_power_cut(topic_id), told=end)
 
     def _end_after_power_cut(self, topic_id: int) -> int:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Somebody who restores backups: directories of the broker and of clients are set back to older copies, or cloned, in mid-run.
+"""Somebody who restores backups: directories of broker and clients, and databases of applications, are set back to older copies.
 
 May not: put back a copy that still knows the client's current session: nobody can tell that from a crash (docs/guarantees.md).
 The idea: a copy is made now and takes the directory's place later. Whoever has seen what came between must be refused or told,
@@ -13,12 +13,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from random import Random
+from sqlite3 import Connection
 from typing import Protocol
 
 from oncemq.sim.actors import Actor, Publisher, Subscriber
 from oncemq.sim.disk import SimDisk
 from oncemq.sim.forks import BROKER
 from oncemq.sim.history import History
+from oncemq.sim.ledger import Ledger
 from oncemq.sim.world import World
 
 DELAY_US_MAX = 4_000_000
@@ -99,7 +101,10 @@ class Rollback:
 
     def set_client_back(self) -> None:
         """Copy a client's directory, half of the time while the broker is away, and put it back one or two lives later."""
-        self._copy_client(self._random.choice(self._place.actors), self._random.choice([0, LOOKS_MAX]))
+        actors = self._place.actors
+        if self._random.random() < 0.5:  # They have most to lose: what is on its way is in their directories only.
+            actors = [actor for actor in actors if isinstance(actor, Publisher)]
+        self._copy_client(self._random.choice(actors), self._random.choice([0, LOOKS_MAX]))
 
     def _copy_client(self, actor: Actor, looks: int) -> None:
         """Copy now, or look again soon: a directory is the more interesting the more is on its way."""
@@ -133,6 +138,29 @@ class Rollback:
             return
         disk.set_back(copy.disk)
         self._place.note("set_back", name=actor.name, copied=copy.copied)
+
+    # --- databases of applications ---------------------------------------------------------------------
+
+    def set_database_back(self) -> None:
+        """Copy the database of an application now, and put the copy in its place later, while the application is dead."""
+        ledgers = [actor for actor in self._place.actors if isinstance(actor, Ledger)]
+        if not ledgers or self._place.is_healed:
+            return
+        ledger = self._random.choice(ledgers)
+        copy = ledger.copy()
+        if copy is None:
+            self._world.scheduler.after(LOOK_US, self.set_database_back)
+            return
+        self._later(partial(self._restore_database, ledger, copy, len(self._place.history.events)))
+
+    def _restore_database(self, ledger: Ledger, copy: Connection, copied: int) -> None:
+        if self._place.is_healed or ledger.is_done:
+            return
+        self._world.client_disk(ledger.name).kill()
+        if ledger.process is not None and ledger.process.is_running:
+            ledger.process.kill()
+        ledger.set_back(copy)
+        self._place.note("set_back", name=ledger.name, copied=copied)
 
     def _later(self, action: Callable[[], None]) -> None:
         self._world.scheduler.after(self._random.randrange(DELAY_US_MAX), action)

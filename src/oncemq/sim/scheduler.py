@@ -23,6 +23,11 @@ WALL_START_US = 1_700_000_000_000_000
 """When every world begins: some day in November 2023."""
 
 
+def stream(seed: int, name: str) -> Random:
+    """A stream of randomness of its own, so that one more draw elsewhere shifts nothing here."""
+    return Random(f"{seed}/{name}")
+
+
 class Killed(BaseException):
     """kill -9: not an Exception, so that no handler of the product can catch it."""
 
@@ -101,8 +106,7 @@ class Scheduler:
         self._number = 0
 
     def random(self, name: str) -> Random:
-        """A stream of randomness of its own, so that one more draw elsewhere shifts nothing here."""
-        return Random(f"{self.seed}/{name}")
+        return stream(self.seed, name)
 
     def spawn(self, name: str, body: Callable[[], None]) -> Process:
         process = Process(self, name, body)

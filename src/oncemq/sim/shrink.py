@@ -13,7 +13,8 @@ from dataclasses import dataclass, replace
 
 from oncemq.sim.cuts import LOWEST, Cut
 from oncemq.sim.history import Event
-from oncemq.sim.swarm import LINE_CLASSES, Plan, Swarm
+from oncemq.sim.plan import LINE_CLASSES, Plan
+from oncemq.sim.swarm import Swarm
 
 RUNS_MAX = 300
 """Worlds tried for one seed: enough for a dozen faults and eight numbers, and some seconds."""
@@ -121,9 +122,7 @@ def _number_of(plan: Plan, name: str) -> int:
 def _describe(swarm: Swarm) -> str:
     """Who lives there, and what happened to them."""
     plan = swarm.plan
-    numbers = {
-        name: _number_of(plan, name) for name in ("messages", "topics", "publishers", "subscribers", "wanderers", "stagers")
-    }
+    numbers = {name: _number_of(plan, name) for name in LOWEST if name not in {"batch_max", "sync_us_max"}}
     people = ", ".join(f"{name} {number}" for name, number in numbers.items() if number)
     line = [name for name in LINE_CLASSES if name in plan.classes and plan.rates[name]]
     struck = [_fault(event) for event in swarm.history.events if event["op"] in {"fault", "crash"}]

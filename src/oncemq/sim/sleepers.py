@@ -26,10 +26,6 @@ class Sleeper(Subscriber):
         super()._act(client)
 
 
-SPARSE = 0.25
-"""How many worlds have somebody who is stuck, and small segments: so small that the cleaner finds something to do."""
-
-
 def draw_settings(random: Random, *, is_sparse: bool) -> JournalSettings:
     """How the broker of a world keeps its journal."""
     if not is_sparse or random.random() < 0.5:

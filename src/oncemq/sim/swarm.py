@@ -1,61 +1,38 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One seed, one world gone wrong: how many of whom, which faults, and when. Load with faults, heal, drain, judge.
+"""One seed, one world gone wrong. Load with faults, heal, drain, judge.
 
 May not: use any randomness but named streams of the seed: the same seed is the same history, to the byte.
-The idea: every fault class is on or off with even odds, at a rate drawn for this seed (a swarm of configurations finds more than
-one average world). After the load everything is healed; then every promise must have been kept and everything must end.
-Next: sim/actors.py for who lives there, sim/checkers.py for who judges.
+The idea: the plan says who lives there and which faults are on; here they strike. After the load everything is healed; then every
+promise must have been kept and everything must end.
+Next: sim/plan.py for what is drawn, sim/people.py for who lives there, sim/checkers.py for who judges.
 """
 
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
-from random import Random
 
 from oncemq import crashpoints
 from oncemq.client.client import Client
 from oncemq.core.packets import TopicInfo
 from oncemq.errors import DiskFull, Gap, OnceMQError, SyncFailed, WorldError
 from oncemq.model.message import Message
-from oncemq.sim.actors import Actor, Publisher, Subscriber, Wanderer
+from oncemq.sim.actors import Actor, Publisher, Subscriber
 from oncemq.sim.checkers import check
 from oncemq.sim.cuts import Cut
 from oncemq.sim.disk import SimDisk
 from oncemq.sim.history import Event, History
-from oncemq.sim.listeners import Listening
 from oncemq.sim.network import DELIVER, DROP, TO_BROKER, TO_CLIENT, Transit, Verdict
+from oncemq.sim.people import Place, create_topics, people_of
+from oncemq.sim.plan import LINE_CLASSES, plan_of
 from oncemq.sim.plug import Plug
 from oncemq.sim.rollback import Rollback
 from oncemq.sim.rot import Rot
-from oncemq.sim.scheduler import Killed, Process
-from oncemq.sim.sleepers import SPARSE, Sleeper, draw_settings
+from oncemq.sim.scheduler import Killed, Process, stream
+from oncemq.sim.sleepers import draw_settings
 from oncemq.sim.stagers import Stager
 from oncemq.sim.world import World
-
-TOPICS = ("orders", "payments", "events")
-FAULT_CLASSES = (
-    "broker_kill",
-    "broker_power_cut",
-    "two_stage_crash",
-    "power_cut_in_sync",
-    "failed_sync",
-    "client_kill",
-    "client_os_crash",
-    "loss",
-    "repeat",
-    "late",
-    "partition",
-    "crash_point",
-    "takeover",
-    "disk_full",
-    "clock_jump",
-)
-LATER_CLASSES = ("broker_set_back", "client_set_back", "client_cloned", "one_way_partition", "clean_stop", "bit_rot")
-"""Drawn from a stream of their own, and seldom: where they are off, a seed is the world it was before there were any."""
-LINE_CLASSES = ("loss", "repeat", "late")
-"""Faults of the line happen to packets all the time, not at an instant."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,89 +49,18 @@ class Outcome:
     violations: dict[str, list[str]]
 
 
-@dataclass(slots=True)
-class Plan:
-    """The configuration of one seed."""
-
-    publishers: int
-    subscribers: int
-    topics: tuple[str, ...]
-    messages: int
-    classes: tuple[str, ...]
-    faults: int
-    span_ms: int
-    retain: str
-    limit: str
-    batch_max: int
-    wanderers: int
-    sync_us_max: int
-    downtime_us_max: int
-    rates: dict[str, float] = field(default_factory=dict)
-    later: tuple[str, ...] = ()
-    stagers: int = 0
-    sleepers: int = 0
-    listeners: int = 0
-    backlog_max: int = 1_000
-
-
-def draw_plan(random: Random) -> Plan:
-    """Draw a world. Rates follow VOPR's ranges; sizes are small so that many worlds fit into a minute."""
-    classes = tuple(name for name in FAULT_CLASSES if random.random() < 0.5)
-    batch_max = random.choice([4, 8, 300])
-    return Plan(
-        publishers=random.randrange(1, 4),
-        subscribers=random.randrange(1, 4),
-        topics=TOPICS[: random.randrange(1, len(TOPICS) + 1)],
-        messages=random.randrange(10, 80) if batch_max < 100 else random.randrange(500, 2_000),
-        classes=classes,
-        faults=random.randrange(0, 12) if classes else 0,
-        span_ms=random.randrange(500, 20_000),
-        retain=random.choice(["forever", ""]),
-        limit=random.choice(["", "", "", "size:20000"]),
-        batch_max=batch_max,
-        wanderers=random.randrange(0, 2),
-        sync_us_max=random.choice([0, 300, 5_000]),
-        downtime_us_max=random.choice([400_000, 400_000, 20_000_000]),
-        rates={name: random.random() * 0.1 for name in ("loss", "repeat", "late")},
-    )
-
-
-def draw_later(random: Random) -> tuple[str, ...]:
-    """Draw which of the later faults strike, and how often.
-
-    Broker and client are not both set back: two memories that agree on the same lie leave nobody who could tell. Nor does a
-    broker's directory rot that is set back: what is put right would no longer be what had rotted.
-    """
-    classes = [name for name in LATER_CLASSES if random.random() < 0.2]
-    if "broker_set_back" in classes:
-        classes = [name for name in classes if name not in {"client_set_back", "client_cloned", "bit_rot"}]
-    return tuple(name for name in classes for _ in range(random.randrange(1, 4)))
-
-
-def draw_live(plan: Plan, random: Random) -> None:
-    """Draw who listens, and how much may wait for each before it is lost; again from a stream of its own."""
-    plan.listeners = random.randrange(3)
-    plan.backlog_max = random.choice([1, 3, 1_000])
-
-
 class Swarm:
     """One run of one seed."""
 
     def __init__(self, seed: int, cut: Cut | None = None) -> None:
         self.seed = seed
         self._cut = cut or Cut()
-        is_sparse = Random(f"{seed}/plan/sleepers").random() < SPARSE
-        self.world = World(seed, settings=draw_settings(Random(f"{seed}/plan/journal"), is_sparse=is_sparse))
+        drawn = plan_of(partial(stream, seed))
+        self.plan = self._cut.of(drawn)
+        settings = draw_settings(stream(seed, "plan/journal"), is_sparse=bool(drawn.sleepers))
+        self.world = World(seed, settings=settings)
         self.scheduler = self.world.scheduler
         self.history = History()
-        self.plan = draw_plan(self.scheduler.random("plan"))
-        self.plan.later = draw_later(self.scheduler.random("plan/later"))
-        self.plan.stagers = int(self.scheduler.random("plan/stagers").random() < 0.4)
-        self.plan.sleepers = int(is_sparse)
-        if self.plan.sleepers:
-            self.plan.retain = ""  # Else nothing would ever be dead, and nothing cleaned.
-        draw_live(self.plan, self.scheduler.random("plan/live"))
-        self.plan = self._cut.of(self.plan)
         self.random = self.scheduler.random("nemesis")
         self.line = self.scheduler.random("line")
         self.actors: list[Actor] = []
@@ -195,7 +101,7 @@ class Swarm:
         return self._outcome(violations)
 
     def _outcome(self, violations: dict[str, list[str]]) -> Outcome:
-        messages = sum(event["op"] == "put" and event["kind"] == "invoke" for event in self.history.events)
+        messages = len({event["message"] for event in self.history.events if event["op"] == "put" and event["kind"] == "invoke"})
         return Outcome(
             self.seed,
             f"{self.history.digest()}-{self.world.network.trace.hexdigest()}",
@@ -210,22 +116,7 @@ class Swarm:
     def _set_up(self) -> None:
         self.world.start_broker()
         self.world.run(self._create_topics)
-        topics = list(self.plan.topics)
-        for number in range(self.plan.subscribers):
-            chosen = topics if number == 0 else self.random.sample(topics, self.random.randrange(1, len(topics) + 1))
-            self.actors.append(Subscriber(*self._place(f"sub{number}"), topics=chosen, batch_max=self.plan.batch_max))
-        for number in range(self.plan.publishers):
-            place, count = self._place(f"pub{number}"), self.plan.messages
-            self.actors.append(Publisher(*place, topics=topics, count=count, batch_max=self.plan.batch_max))
-        for number in range(self.plan.wanderers):
-            self.actors.append(Wanderer(*self._place(f"wan{number}"), rounds=6, batch_max=self.plan.batch_max))
-        for number in range(self.plan.stagers):
-            place = self._place(f"spark{number}")
-            self.actors.append(Stager(*place, topics=topics, batches=place[3].randrange(3, 12), batch_max=self.plan.batch_max))
-        for number in range(self.plan.sleepers):
-            self.actors.append(Sleeper(*self._place(f"sleeper{number}"), topics=topics[-1:], batch_max=self.plan.batch_max))
-        for number in range(self.plan.listeners):
-            self.actors.append(Listening(*self._place(f"liv{number}"), topics=topics, batch_max=self.plan.batch_max))
+        self.actors += people_of(self.plan, self._place, self.random)
         for actor in self.actors:
             self.give_life(actor)
         publisher, plug = self.world.network.publisher, Plug(lambda: self.world.disk, self.scheduler.random("plug"), self.note)
@@ -234,13 +125,12 @@ class Swarm:
         self.world.sync_us_max = self.plan.sync_us_max
         self.world.on_sync = self._at_sync
 
-    def _place(self, name: str) -> tuple[World, History, str, Random]:
+    def _place(self, name: str) -> Place:
         return self.world, self.history, name, self.scheduler.random(name)
 
     def _create_topics(self) -> None:
         client = self.world.connect()
-        for topic in self.plan.topics:
-            client.admin.create_topic(topic, retain=self.plan.retain, limit=self.plan.limit)
+        create_topics(self.plan, client)
         client.close()
 
     def give_life(self, actor: Actor) -> None:
@@ -368,6 +258,8 @@ class Swarm:
                 self._rollback.set_broker_back()
             case "client_set_back":
                 self._rollback.set_client_back()
+            case "database_set_back":
+                self._rollback.set_database_back()
             case "client_cloned":
                 self._rollback.clone_publisher()
             case "one_way_partition":

@@ -15,7 +15,7 @@ from collections.abc import Iterable
 import msgspec
 
 from oncemq.cli.torturing.roles import DAMAGED
-from oncemq.sim.checkers import check, lost_accept, lost_write
+from oncemq.sim.checkers import check
 from oncemq.sim.history import Event
 
 _WITNESSES = 5
@@ -48,7 +48,7 @@ def judge(events: list[Event]) -> Verdict:
         in_doubt=sum(end - first for *_, first, end in _doubts(events)),
         lost=lost,
         twice=twice,
-        confirmed_but_missing=len([*lost_write(events), *lost_accept(events)]),
+        confirmed_but_missing=len([*found.get("lost-write", ()), *found.get("lost-accept", ())]),
         told_damaged=sum(event.get("name") == DAMAGED for event in events),
         violations={law: witnesses[:_WITNESSES] for law, witnesses in found.items()},
     )

@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A history as judges want it: events by what they say, in order, each with its number; read once for all judges.
+
+May not: import the product, or judge.
+Next: sim/checkers.py and sim/once.py, who ask; docs/history.md for the events.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from functools import cached_property
+from itertools import chain
+from operator import itemgetter
+
+from oncemq.sim.forks import Event, Forks
+
+Place = tuple[str, int]
+"""(topic id as text, offset)."""
+Step = tuple[int, Event]
+"""An event and its number in the history."""
+
+SEEN = ("log", "deliver", "doubted")
+"""Events that show a stored message: in the log at the end, handed out, or looked at while in doubt."""
+
+
+def place_of(event: Event) -> Place:
+    return event["topic_id"], event["offset"] or 0  # type: ignore[return-value]
+
+
+class Evidence:
+    """One history."""
+
+    def __init__(self, events: list[Event]) -> None:
+        self._events = events
+        self._steps: dict[str, list[Step]] = defaultdict(list)
+        steps = self._steps
+        for step in enumerate(events):
+            steps[step[1]["op"]].append(step)  # type: ignore[index]
+
+    def steps(self, *operations: str) -> list[Step]:
+        """All events of these operations, whatever their kind, in order."""
+        found = [self._steps[operation] for operation in operations if operation in self._steps]
+        return found[0] if len(found) == 1 else sorted(chain.from_iterable(found), key=itemgetter(0))
+
+    def of(self, operation: str, kind: str = "ok") -> list[Event]:
+        """Events of one operation and kind."""
+        return [event for _, event in self._steps.get(operation, ()) if event["kind"] == kind]
+
+    @cached_property
+    def log(self) -> dict[Place, str]:
+        """What is stored at the end."""
+        return {place_of(event): str(event["message"]) for event in self.of("log")}
+
+    @cached_property
+    def lows(self) -> dict[str, int]:
+        """Where each topic begins at the end."""
+        return {str(event["topic_id"]): int(event["low"] or 0) for event in self.of("end")}
+
+    @cached_property
+    def limited(self) -> set[str]:
+        """Topics that a limit may cut off."""
+        return {str(event["topic_id"]) for event in self.of("end") if event["is_limited"]}
+
+    @cached_property
+    def invoked(self) -> dict[str, int]:
+        """Every message that was ever put, and when last."""
+        return {str(event["message"]): index for index, event in self.steps("put") if event["kind"] == "invoke"}
+
+    @cached_property
+    def forks(self) -> Forks:
+        return Forks(self._events)

@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who lives in a world: one actor for everybody that its plan names.
+
+May not: decide how many there are.
+Next: sim/plan.py for the numbers; each kind of people has a file of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from random import Random
+
+from oncemq.client.client import Client
+from oncemq.sim.actors import Actor, Publisher, Subscriber, Wanderer
+from oncemq.sim.history import History
+from oncemq.sim.ledger import Ledger
+from oncemq.sim.listeners import Listening
+from oncemq.sim.plan import Plan
+from oncemq.sim.receivers import Receiver
+from oncemq.sim.relay import RELAYED, Relay
+from oncemq.sim.sleepers import Sleeper
+from oncemq.sim.stagers import Stager
+from oncemq.sim.world import World
+
+Place = tuple[World, History, str, Random]
+"""What every actor needs: its world, where to write down what it sees, its name, and a stream of randomness of its own."""
+
+
+def create_topics(plan: Plan, client: Client) -> None:
+    """Create the topics of a world. Nobody reads what is relayed before the end, so it is kept."""
+    for topic in plan.topics:
+        client.admin.create_topic(topic, retain=plan.retain, limit=plan.limit)
+    if plan.relays:
+        client.admin.create_topic(RELAYED, retain="forever")
+
+
+def people_of(plan: Plan, place: Callable[[str], Place], random: Random) -> Iterator[Actor]:
+    """Everybody, in the order in which they begin to live."""
+    topics, batch_max = list(plan.topics), plan.batch_max
+    for number in range(plan.subscribers):
+        chosen = topics if number == 0 else random.sample(topics, random.randrange(1, len(topics) + 1))
+        yield Subscriber(*place(f"sub{number}"), topics=chosen, batch_max=batch_max)
+    for number in range(plan.publishers):
+        yield Publisher(*place(f"pub{number}"), topics=topics, count=plan.messages, batch_max=batch_max)
+    for number in range(plan.wanderers):
+        yield Wanderer(*place(f"wan{number}"), rounds=6, batch_max=batch_max)
+    for number in range(plan.stagers):
+        at = place(f"spark{number}")
+        yield Stager(*at, topics=topics, batches=at[3].randrange(3, 12), batch_max=batch_max)
+    for number in range(plan.sleepers):
+        yield Sleeper(*place(f"sleeper{number}"), topics=topics[-1:], batch_max=batch_max)
+    for number in range(plan.listeners):
+        yield Listening(*place(f"liv{number}"), topics=topics, batch_max=batch_max)
+    for number in range(plan.relays):
+        yield Relay(*place(f"relay{number}"), topic=topics[0], batch_max=batch_max)
+    for number in range(plan.ledgers):
+        yield Ledger(*place(f"ledger{number}"), topic=topics[0], batch_max=batch_max)
+    for number in range(plan.receivers):
+        yield Receiver(*place(f"rec{number}"), topic=topics[-1], batch_max=batch_max)
