@@ -425,6 +425,8 @@ class SimDisk:
         Returns what puts it right, unless the file is gone or somebody has written there since.
         """
         inode = self._inode(name)
+        if position >= inode.cache.size:
+            raise IndexError(f"{name} ends before {position}")
         inode.flip(position, mask)
         rotten = inode.cache.read(position, 1)
 
