@@ -223,11 +223,13 @@ def _watched(output: Output, outcomes: Iterator[tuple[Outcome, Outcome]], total:
 
 
 def _hunt(output: Output) -> int:
-    """Plant one bug after the other and run seeds until the judges see it, for a minute at most."""
-    from oncemq.sim.hunt import hunt_all
+    """Plant one bug after the other and run seeds until the judges see it, for a minute of a core at most."""
+    from oncemq.cli.proofs import in_parallel
+    from oncemq.sim.bugs import all_bugs
+    from oncemq.sim.hunt import hunt
 
     finds = []
-    for find in hunt_all():
+    for find in in_parallel(hunt, list(all_bugs())):
         finds.append(find)
         output.note(f"{find.name:45} {find.seconds:6.1f} s  {find.law if find.is_caught else 'MISSED'}")
     missed = [find.name for find in finds if not find.is_caught]

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from oncemq.client.reader import damage_of, offer
 from oncemq.client.session import Session
-from oncemq.core.packets import NOBODY, Blocks, Get, SubscriptionInfo, Want
+from oncemq.core.packets import NOBODY, Ack, AckDone, Blocks, Get, SubscriptionInfo, Want
 from oncemq.core.slot import Slot
 from oncemq.core.subscriber import Span, Subscriber
 from oncemq.core.topics import DATABASE
@@ -35,6 +35,8 @@ class Feed:
         self.info = info
         self.done = info.cursor
         """What is finished: as the broker has answered, or what it may take from a database, told with every request."""
+        self._start_id = session.welcome.start_id if session.welcome is not None else NOBODY
+        """The start of the broker that is known to have what is finished."""
         slot = Slot(info.subscription_id, info.topic_id, place, place, place, bookmark[1], bookmark[0])
         self._subscriber = Subscriber(info, slot)
 
@@ -98,7 +100,19 @@ class Feed:
         except Refused as problem:
             self._on_refused(problem)
         else:
+            self._check_start(packet.start_id)
             self._absorb(packet, body)
+
+    def _check_start(self, start_id: bytes) -> None:
+        """A broker that started anew may have come from a backup, and have forgotten what it had confirmed: ask for its place."""
+        if start_id == self._start_id or self._authority == DATABASE:
+            return
+        info = self.info
+        reply = self._session.ask(Ack(self._session.id, info.subscription_id, info.topic_id, 0, self._authority, True))
+        if isinstance(reply, AckDone) and reply.cursor < self.done:
+            self._session.fail(Diverged("it has forgotten acknowledgements that it had confirmed", reply.cursor))
+            self._session.raise_failure()
+        self._start_id = start_id
 
     def _on_refused(self, problem: Refused) -> None:
         if problem.code == Code.BEYOND_END:
