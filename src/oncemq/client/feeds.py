@@ -34,7 +34,9 @@ class Feed:
         self._authority = authority
         self.info = info
         self.done = info.cursor
-        """What is finished: as the broker has answered, or what it may take from a database, told with every request."""
+        """What is finished; of a database the broker is told with every request."""
+        self.confirmed = info.cursor
+        """What the broker, if it keeps the place, has answered to be finished."""
         self._start_id = session.welcome.start_id if session.welcome is not None else NOBODY
         """The start of the broker that is known to have what is finished."""
         slot = Slot(info.subscription_id, info.topic_id, place, place, place, bookmark[1], bookmark[0])
@@ -109,7 +111,7 @@ class Feed:
             return
         info = self.info
         reply = self._session.ask(Ack(self._session.id, info.subscription_id, info.topic_id, 0, self._authority, True))
-        if isinstance(reply, AckDone) and reply.cursor < self.done:
+        if isinstance(reply, AckDone) and reply.cursor < self.confirmed:
             self._session.fail(Diverged("it has forgotten acknowledgements that it had confirmed", reply.cursor))
             self._session.raise_failure()
         self._start_id = start_id

@@ -148,7 +148,7 @@ class Transactions:
                 feed.set_back(begin, bookmark)
             raise NotCommitted(done.code, TEXTS[Code(done.code)])
         for (feed, _, _), ack in zip(commit.reads, commit.packet.acks, strict=True):
-            feed.done = ack.end
+            feed.done = feed.confirmed = ack.end
         return Receipts(_outcomes(commit.packet, done))
 
 

@@ -17,7 +17,6 @@ from oncemq.core import transactions as core_transactions
 from oncemq.core.gets import find_subscription
 from oncemq.core.records import CursorChange
 from oncemq.core.topics import BROKER
-from oncemq.crashpoints import reach
 from oncemq.sim.bugs import Patch, bug
 
 
@@ -42,30 +41,20 @@ def runs_a_commit_without_an_answer_again(patch: Patch) -> None:
 
 
 @bug
-def commits_the_puts_without_the_acknowledgements(patch: Patch) -> None:
-    """Puts are stored, cursors stay where they were."""
-    check_acks = core_transactions._check_acks
-
-    def unmoved(state: Any, offer: Any) -> tuple[CursorChange, ...]:
-        return tuple(replace(change, end=change.begin) for change in check_acks(state, offer))
-
-    patch.set(core_transactions, "_check_acks", unmoved)
-
-
-@bug
 def moves_the_row_after_the_commit(patch: Patch) -> None:
-    """The place follows the effects in a transaction of its own: who dies in between does them again (R16)."""
+    """First the effects, then a word with the broker, then the place: who dies in between does them again (R16)."""
 
     def later(_: effects.DatabaseTransaction, place: effects.Place) -> None:
         place.now = place.feed.place
 
     def commit(self: effects.DatabaseTransaction) -> None:
         self._database.commit()
-        reach("client.after_database_commit")
+        moved = [place for place in self._places.values() if place.now != place.begin]
+        for place in moved:
+            self._effects._expect_current(place.feed)
         self._database.begin()
-        for place in self._places.values():
-            if place.now != place.begin:
-                self._table.move(place.feed, place.begin)
+        for place in moved:
+            self._table.move(place.feed, place.begin)
         self._database.commit()
 
     patch.set(effects.DatabaseTransaction, "_move", later)
