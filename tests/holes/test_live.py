@@ -281,6 +281,32 @@ def test_h13_a_listener_whose_session_is_taken_over_stops() -> None:
     world.run(script)
 
 
+@pytest.mark.parametrize("how", ["messages", "blocks"])
+def test_h13_a_listener_that_always_finds_something_live_is_told_all_the_same(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It never waits, and so would never look for the refusal of what it acknowledged."""
+    monkeypatch.setattr("oncemq.core.live.LIVE_ACK_MESSAGES", 5)
+    world = started()
+    taken = 0
+
+    def script() -> None:
+        nonlocal taken
+        client = subscribed(world)
+        listener = client.listen("t") if how == "messages" else client.listen_blocks("t")
+        listener.next(timeout=2)
+        put(world, 1)
+        assert listener.next(timeout=2) is not None
+        successor = world.connect("ear", disk=world.client_disk("other"), takeover=True)
+        put(world, 50, first=1)
+        while listener.next(timeout=0) is not None:
+            taken += 1
+            world.clock.pause(50)
+        successor.close()
+
+    with pytest.raises(Fenced):
+        world.run(script)
+    assert 0 < taken < 20
+
+
 def test_unsubscribing_inside_the_loop_ends_it_or_goes_on_with_the_others() -> None:
     world = started()
 

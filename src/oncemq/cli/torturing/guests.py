@@ -17,7 +17,7 @@ from contextlib import suppress
 
 import msgspec
 
-from oncemq import Client, Gap, InDoubt, Listener, Message, NoSuchTopic, NotSubscribed, connect
+from oncemq import Client, Gap, InDoubt, NoSuchTopic, NotSubscribed, connect
 from oncemq.cli.torturing.roles import AWAY, BATCH_MAX, LOAD_OVER, MAY_END, Part, Publisher, Subscriber, flush_all
 from oncemq.core.packets import SubscriptionInfo
 
@@ -50,7 +50,6 @@ class Guest(Subscriber):
         self._mouth = Publisher(part)
         self._lanes: dict[str, str] = {}
         """What the history calls the subscriptions it has, by topic."""
-        self._listener: Listener[Message] | None = None
 
     def live(self) -> None:
         client = self.connect()
@@ -132,14 +131,6 @@ class Guest(Subscriber):
                     self._hear(client)
         except (InDoubt, Gap, *AWAY) as told:
             self._take(client, told)
-
-    def _hear(self, client: Client) -> None:
-        self._listener = self._listener or client.listen()
-        for _ in range(self.random.randrange(1, BATCH_MAX)):
-            message = self._listener.next(timeout=_TURN_S)
-            if message is None:
-                return
-            self._deliver([message])
 
     def _topics(self) -> tuple[str, ...]:
         return tuple(self._lanes)

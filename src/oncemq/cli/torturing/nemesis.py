@@ -42,8 +42,8 @@ _FLOW_BYTES = 4_000
 _FLOW_S = 3.0
 _LASTING_S = (1.0, 5.0)
 _BEFORE_DEAD_DISK_S = 0.1
-_POINTS = [point for point in POINTS if not point.endswith(("_live", "_commit", "_row"))]
-"""Where the clients of a torture come by: they neither listen nor use transactions."""
+_POINTS = [point for point in POINTS if not point.endswith(("_commit", "_row"))]
+"""Where the clients of a torture come by: they use no transactions (spread.py has those)."""
 _RARE_HITS, _FREQUENT_HITS = 2, 40
 """A crash point ends a life at one of its first so many hits."""
 

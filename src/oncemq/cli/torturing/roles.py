@@ -26,6 +26,7 @@ from oncemq import (
     Damaged,
     Gap,
     InDoubt,
+    Listener,
     Message,
     OnceMQError,
     PutPending,
@@ -204,6 +205,9 @@ class Subscriber(Application):
     def __init__(self, part: Part) -> None:
         super().__init__(part)
         self._ids: dict[str, str] = {}
+        self._listener: Listener[Message] | None = None
+        self._listened: Client | None = None
+        """Whose listener that is: after damage was told there is another client."""
         delivered = (event for event in self.past if event["op"] == "deliver")
         self._seen = {(str(event["topic_id"]), int(event["offset"] or 0)) for event in delivered}
 
@@ -256,13 +260,25 @@ class Subscriber(Application):
 
     def _act(self, client: Client) -> None:
         topic = self.random.choice(self.part.topics)
-        match self.random.randrange(3):
+        match self.random.randrange(5):
             case 0:
                 self._deliver([client.get(topic, timeout=_GET_S)])
             case 1:
                 self._deliver([client.get(timeout=_GET_S)])
-            case _:
+            case 2:
                 self._deliver([*client.get_many(topic, self.random.randrange(1, BATCH_MAX), timeout=_GET_S)])
+            case _:
+                self._hear(client)
+
+    def _hear(self, client: Client) -> None:
+        """Listen to everything for a while."""
+        if self._listener is None or self._listened != client:
+            self._listener, self._listened = client.listen(), client
+        for _ in range(self.random.randrange(1, 2 * BATCH_MAX)):
+            message = self._listener.next(timeout=_GET_S)
+            if message is None:
+                return
+            self._deliver([message])
 
     def _deliver(self, messages: list[Message | None]) -> None:
         rows: list[Event] = []
