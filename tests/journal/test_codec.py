@@ -84,6 +84,7 @@ SAMPLES: dict[str, Record] = {
     "Stored for others only": msgspec.structs.replace(
         _stored(Placement(0, ELSEWHERE), origin=Origin(C, A, 56)), topics=("orders",)
     ),
+    "Moved, a gap": records.Moved(6, records.Lost(10, 1, A, Origin(C, B, 7), 12, (Placement(3, 122),))),
     "BaselineTaken": records.BaselineTaken((Origin(C, A, 55), Origin(B, A, 1))),
     "Lost": records.Lost(10, 1_700_000_000_000_000, A, Origin(C, B, 7), 12, (Placement(3, 122), Placement(9, 9))),
 }

@@ -138,6 +138,25 @@ def test_early_messages_are_bounded_by_count_and_bytes() -> None:
     assert early.lowest() == [(X, 3, "a")]
 
 
+def test_what_is_tied_comes_out_as_a_whole_or_not_at_all() -> None:
+    early = EarlyMessages(10, 10_000)
+    assert early.add(tied(2), BLOCK, "a")
+    assert early.add(spread(5), BLOCK, "b")
+    assert early.pop_whole(X, 2) == []
+    assert early.lowest() == [(X, 4, "a")], "the hole reaches to what is missing of the transaction"
+    assert early.add(tied(3), BLOCK, "a")
+    assert early.pop_whole(X, 2) == []
+    assert early.add(spread(4), BLOCK, "a")
+    assert early.lowest() == [(X, 2, "a")]
+    assert [each.packet.number for each in early.pop_whole(X, 2)] == [2, 3, 4]
+    assert [each.packet.number for each in early.pop_whole(X, 5)] == [5]
+    assert (early.count, early.size_bytes) == (0, 0)
+
+
+def tied(number: int) -> p.Spread:
+    return p.Spread(X, number, ("t",), "p", 1, has_more=True)
+
+
 # --- a node ---------------------------------------------------------------------------------------------
 
 

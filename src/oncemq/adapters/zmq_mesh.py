@@ -57,7 +57,11 @@ class _Link:
         self.socket.setsockopt(zmq.IPV6, 1)
         self.monitor = self.socket.get_monitor_socket(int(_BREAKS))
         self.monitor.setsockopt(zmq.LINGER, 0)
-        self.socket.connect(address)
+        try:
+            self.socket.connect(address)
+        except zmq.ZMQError:
+            self.close(is_broken=True)
+            raise
 
     def send(self, frames: Packet) -> bool:
         """Queue a packet behind those that wait; False if there is no room."""

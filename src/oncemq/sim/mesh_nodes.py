@@ -121,6 +121,21 @@ class NodeWorld(World):
         self.links.is_up = True
         return loop
 
+    def strike(self, after_us: int, down_us: int, *, power_cut: bool) -> None:
+        """Have this node killed at that time, whatever it is doing, and started again after another while."""
+
+        def die() -> None:
+            self._kill_broker()
+            if power_cut:
+                self.disk.power_cut()
+            self.scheduler.after(down_us, revive)
+
+        def revive() -> None:
+            if not self.is_broker_running:  # It was struck again while it was down.
+                self.launch_broker()
+
+        self.scheduler.after(after_us, die)
+
     @contextmanager
     def dying_at(self, point: str, hit: int, *, power_cut: bool) -> Iterator[list[int]]:
         """Have this node die at that hit of a crash point, once, and start again a little later. Yields the time of the death."""
