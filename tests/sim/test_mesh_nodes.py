@@ -65,6 +65,8 @@ def get_all(node: NodeWorld, name: str, count: int, topic: str = "t") -> list[st
                 continue
         node.clock.pause(20_000)
         found += [message.value.decode() for message in client.get_many(topic, timeout=1)]
+        client.ack(topic)
+        client.close()
         return found
 
     return node.run(body)
@@ -182,6 +184,40 @@ def _transact_and_die(hit: int) -> int:
         assert get_all(nodes[1], "reader-t", 1) == ["first"]
         assert get_all(nodes[1], "reader-u", 1, "u") == ["second"]
     return waiting
+
+
+def test_a_node_whose_disk_is_full_takes_nothing_and_catches_up_when_there_is_space() -> None:
+    nodes = mesh_of(13, 3)
+    for node in nodes:
+        subscribe(node, f"reader-{node.address}")
+    full = nodes[2]
+    full.disk.capacity_bytes = full.disk.used_bytes()
+    nodes[0].run(fill(nodes[0]))
+    wanted = nodes[0].run(put_all(nodes[0], "writer", 5))
+    assert get_all(nodes[1], "reader-node-1", 5) == wanted
+    assert full.loop is not None
+    assert full.loop.mesh is not None
+    assert full.loop.mesh.counters["no_room"] > 0
+    assert full.is_broker_running
+    full.disk.capacity_bytes = None
+    assert get_all(full, "reader-node-2", 5) == wanted
+    assert_in_step(nodes)
+
+
+def test_a_split_heals_and_everything_put_on_both_sides_is_delivered_once() -> None:
+    nodes = mesh_of(11, 4)
+    for node in nodes:
+        subscribe(node, f"reader-{node.address}")
+    wires, sides = nodes[0].links._wires, (nodes[:2], nodes[2:])
+    wires.cut = {(a.address, b.address) for one, other in (sides, sides[::-1]) for a in one for b in other}
+    nodes[0].pass_time(20_000)  # Until each side has given the other up.
+    wanted = [*nodes[0].run(put_all(nodes[0], "left", 5)), *nodes[3].run(put_all(nodes[3], "right", 5))]
+    nodes[0].pass_time(5_000)
+    assert get_all(nodes[1], "reader-node-1", 5) == wanted[:5]
+    wires.cut = set()
+    assert sorted(get_all(nodes[1], "reader-node-1", 5)) == sorted(wanted[5:])
+    for node in (nodes[0], nodes[2], nodes[3]):
+        assert sorted(get_all(node, f"reader-{node.address}", 10)) == sorted(wanted)
 
 
 def test_what_is_beyond_retention_is_a_gap_for_every_subscription() -> None:
