@@ -33,7 +33,7 @@ def test_topics_are_listed_by_name(shell: Shell) -> None:
     audit, orders = shell("topics", "--json").json["topics"]
 
     assert (audit["topic"], audit["messages"], audit["end"], audit["subscriptions"]) == ("audit", 1, 1, 1)
-    assert (orders["topic"], orders["retain"], orders["limit"]) == ("orders", "age:604800", "size:10737418240")
+    assert (orders["topic"], orders["retain"], orders["limit"]) == ("orders", "7d", "10GiB")
     assert [line.split()[0] for line in shell("topics").lines if line.strip()][2:] == ["audit", "orders"]
 
 

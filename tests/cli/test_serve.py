@@ -130,7 +130,7 @@ def test_retain_and_limit_are_given_to_new_topics(serve: Serve, alone: Shell) ->
     alone("subscribe", "orders", "--id", "billing")
 
     topic = alone("topic", "show", "orders", "--json").json
-    assert (topic["retain"], topic["limit"]) == ("age:604800", "size:1073741824")
+    assert (topic["retain"], topic["limit"]) == ("7d", "1GiB")
 
 
 def test_an_address_others_can_reach_is_warned_about(serve: Serve) -> None:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oncemq.errors import UsageError
-from oncemq.model.retention import Retention, read_retention, retention_text
+from oncemq.model.retention import Retention, read_retention, readable, retention_text
 
 READ = {
     "forever": ("forever", Retention(is_forever=True)),
@@ -35,6 +35,24 @@ def test_what_people_write_is_stored_in_one_form(text: str) -> None:
     assert retention_text(stored) == stored
     assert read_retention(stored) == meant
     assert read_retention(stored).is_set
+
+
+@pytest.mark.parametrize("text", READ)
+def test_what_is_stored_is_shown_as_people_write_it(text: str) -> None:
+    stored, _ = READ[text]
+    assert retention_text(readable(stored)) == stored
+    assert ":" not in readable(stored)
+
+
+def test_the_largest_unit_that_fits_is_shown() -> None:
+    assert [readable(text) for text in ("", "age:604800", "age:5400", "size:10240", "size:10000", "size:513")] == [
+        "",
+        "7d",
+        "90m",
+        "10KiB",
+        "10KB",
+        "513B",
+    ]
 
 
 def test_nothing_said_is_nothing_set() -> None:

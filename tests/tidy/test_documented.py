@@ -130,3 +130,30 @@ def test_crash_points_are_read_from_calls() -> None:
         "journal.before_unlink",
         None,
     ]
+
+
+# --- help -----------------------------------------------------------------------------------------
+
+MARKUP = re.compile(r"\[[a-z#/@][^\[\]]*\]")
+"""What rich takes for markup: it would vanish from `--help` without a word."""
+
+
+def texts_of(group: Any, before: str = "") -> Iterator[tuple[str, str]]:
+    """Yield (whose, text) of every help text."""
+    for name, command in group.commands.items():
+        yield f"{before}{name}", command.help or ""
+        yield from ((f"{before}{name} {option.name}", getattr(option, "help", None) or "") for option in command.params)
+        if getattr(command, "commands", None):
+            yield from texts_of(command, f"{before}{name} ")
+
+
+def test_no_help_text_has_words_that_vanish() -> None:
+    typer = importlib.import_module("typer")
+    texts = list(texts_of(typer.main.get_command(importlib.import_module("oncemq.cli.main").app)))
+    assert len(texts) > 100
+    assert [(whose, found.group()) for whose, text in texts if (found := MARKUP.search(text))] == []
+
+
+def test_words_in_brackets_are_found_in_a_help_text() -> None:
+    assert MARKUP.search("A port. [default: 5]") is not None
+    assert MARKUP.search("Where Spark runs: local[*].") is None

@@ -175,7 +175,7 @@ def spark(
     directory: Directory = HERE,
     _json: Json = False,
 ) -> None:
-    """How fast Spark reads a topic (batch, stream), writes one, archives one, and audits histories, warm. Needs oncemq[spark]."""
+    """How fast Spark reads a topic (batch, stream), writes one, archives one, audits histories. Needs the extra 'spark'."""
     from oncemq.cli.benchmarks.spark import bench_spark
 
     with _watched(context, "spark", (1 + 4 * passes) * count) as advance:

@@ -35,7 +35,7 @@ def get(
         str | None, typer.Argument(metavar="TOPIC", help="The topic; or --any.", autocompletion=complete_topic)
     ] = None,
     is_any: Annotated[bool, typer.Option("--any", help="The oldest unread message over all subscriptions.")] = False,
-    count: Annotated[int | None, typer.Option("--count", "-n", min=1, help="How many messages at most. [default: 1]")] = None,
+    count: Annotated[int | None, typer.Option("--count", "-n", min=1, help="How many messages at most. Without it: one.")] = None,
     is_all: Annotated[bool, typer.Option("--all", help="All that are there.")] = False,
     wait: Annotated[float, typer.Option("--wait", "-w", min=0, metavar="SECONDS", help="How long to wait for a message.")] = 0,
     follow: Annotated[

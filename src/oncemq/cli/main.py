@@ -74,7 +74,7 @@ def _program(
     oncemq subscribe orders --id billing   keep messages for 'billing' from now on
     oncemq put orders 'one' 'two'          store two messages
     oncemq get orders --id billing --all   get them, once
-    oncemq demo                            kill a broker again and again, and count
+    oncemq demo                            kill everybody at random, and count
     """
 
 

@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 _LOOK_S = 1.0
 
 Directory = Annotated[
-    Path | None, typer.Option("--directory", metavar="DIR", help="Where the nodes keep their data. [default: removed at the end]")
+    Path | None,
+    typer.Option("--directory", metavar="DIR", help="Where the nodes keep their data. Without it: removed at the end."),
 ]
 Count = Annotated[int, typer.Option("--nodes", min=2, max=100, metavar="N", help="How many nodes.")]
 Settings = Annotated[list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A setting of the mesh for all nodes.")]
@@ -42,7 +43,7 @@ def local(
     nodes: Count = 20,
     directory: Directory = None,
     setting: Settings = None,
-    seconds: Annotated[float | None, typer.Option(min=0, help="End after this time. [default: at Ctrl-C]")] = None,
+    seconds: Annotated[float | None, typer.Option(min=0, help="End after this time. Without it: at Ctrl-C.")] = None,
     _json: Json = False,
 ) -> None:
     """Start a mesh of real processes on this machine, show its overlay, and end all of them at Ctrl-C.

@@ -21,7 +21,7 @@ LiveAddress = Annotated[
     typer.Option(
         envvar="ONCEMQ_LIVE_ADDRESS",
         metavar="ADDRESS",
-        help="Where to publish to live subscribers, who are told. [default: the next port]",
+        help="Where to publish to live subscribers, who are told. Without it: the next port.",
     ),
 ]
 Retain = Annotated[
@@ -54,12 +54,12 @@ Advertise = Annotated[
     typer.Option(
         envvar="ONCEMQ_MESH_ADVERTISE",
         metavar="ADDRESS",
-        help="How other nodes reach this one. [default: --mesh, or this machine's name]",
+        help="How other nodes reach this one. Without it: --mesh, or this machine's name.",
     ),
 ]
 MeshConfig = Annotated[
     Path | None,
-    typer.Option(envvar="ONCEMQ_MESH_CONFIG", metavar="FILE", help="A TOML file whose [mesh] table has settings of the mesh."),
+    typer.Option(envvar="ONCEMQ_MESH_CONFIG", metavar="FILE", help="A TOML file with settings in its table 'mesh'."),
 ]
 MeshSetting = Annotated[
     list[str] | None,

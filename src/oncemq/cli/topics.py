@@ -23,6 +23,8 @@ app = typer.Typer(help="Create, look at and delete one topic.", no_args_is_help=
 
 
 def as_row(topic: TopicInfo) -> Row:
+    from oncemq.model.retention import readable
+
     return {
         "topic": topic.topic,
         "messages": topic.end - topic.low,
@@ -30,8 +32,8 @@ def as_row(topic: TopicInfo) -> Row:
         "end": topic.end,
         "size_bytes": topic.size_bytes,
         "subscriptions": topic.subscriptions,
-        "retain": topic.retain,
-        "limit": topic.limit,
+        "retain": readable(topic.retain),
+        "limit": readable(topic.limit),
         "explicit": topic.explicit,
     }
 

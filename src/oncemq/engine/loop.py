@@ -39,6 +39,7 @@ from oncemq.limits import (
 )
 from oncemq.model.names import EPHEMERAL_PREFIX
 from oncemq.model.refusals import Code
+from oncemq.model.retention import readable
 from oncemq.ports import Clock, Disk, Entropy, Frames, Instant, Network
 from oncemq.wire.codec import decode_from_client, encode, request_of
 
@@ -429,7 +430,7 @@ def describe(record: records.Record, state: BrokerState) -> str:
     """A record as a line of the log, before it is applied to that state."""
     match record:
         case records.TopicCreated():
-            return f"topic {record.name!r} created" + (f", retain {record.retain}" if record.retain else "")
+            return f"topic {record.name!r} created" + (f", retain {readable(record.retain)}" if record.retain else "")
         case records.TopicDeleted():
             return f"topic {state.topics[record.topic_id].name!r} deleted"
         case records.SessionOpened():

@@ -21,6 +21,8 @@ _UNITS_BYTES = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12} | {
     "GiB": 2**30,
     "TiB": 2**40,
 }
+_READABLE_S = {unit: _UNITS_S[unit] for unit in ("d", "h", "m", "s")}
+_READABLE_BYTES = {unit: _UNITS_BYTES[unit] for unit in ("TiB", "GiB", "TB", "GB", "MiB", "MB", "KiB", "KB", "B")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,3 +72,12 @@ def retention_text(text: str) -> str:
     if not stored or not _is_within_bounds(stored):
         raise UsageError(f"{text!r} is not a retention: use 'forever', a time like '7d' or '12h', or a size like '10GiB'")
     return stored
+
+
+def readable(stored: str) -> str:
+    """Return the stored form as a person would write it: `7d` for `age:604800`."""
+    kind, _, number = stored.partition(":")
+    units = {"age": _READABLE_S, "size": _READABLE_BYTES}.get(kind)
+    if units is None:
+        return stored
+    return next(f"{int(number) // size}{unit}" for unit, size in units.items() if int(number) % size == 0)
