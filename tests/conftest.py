@@ -1,11 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every test relies on: Ctrl-C reaches the processes they start, and drawn examples may take their time."""
+"""What every test relies on: Ctrl-C reaches what they start, drawn examples may take their time, and there is one Spark."""
 
 from __future__ import annotations
 
 import signal
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
+import pytest
 from hypothesis import HealthCheck, settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 # A busy machine is slow, not wrong: what takes time here is the machine's other work.
 settings.register_profile("oncemq", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -14,3 +20,25 @@ settings.load_profile("oncemq")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A background job of a shell ignores Ctrl-C, and so would every process it starts.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+BRIEF_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""A JVM that lives for a minute has no use for its second compiler, nor for a collector with threads of its own."""
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """One JVM for all tests that need Spark; `local[2,4]`, so that failed tasks are tried again."""
+    from oncemq.pipeline.session import spark_session
+
+    place = tmp_path_factory.mktemp("spark")
+    session = spark_session(
+        master="local[2,4]",
+        name="oncemq-tests",
+        settings={
+            "spark.driver.extraJavaOptions": BRIEF_JAVA,
+            "spark.local.dir": str(place / "local"),
+            "spark.sql.warehouse.dir": str(place / "warehouse"),
+        },
+    )
+    yield session
+    session.stop()

@@ -8,12 +8,14 @@ Next: test_interrupted.py.
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from oncemq.cli import main
 from tests.bench.harness import ROOT, figures_of, run
 
 pytestmark = pytest.mark.real
@@ -23,7 +25,7 @@ KEYS = {
     "get": "messages_per_second megabytes_per_second messages",
     "latency": "p50_us p99_us floor_us floor_p99_us ratio_to_floor puts bytes_per_group",
     "restart": "seconds seconds_python gigabytes segments messages",
-    "spark": "batch_rows_per_second stream_rows_per_second sink_rows_per_second archive_rows_per_second rows",
+    "spark": "batch_rows_per_second stream_rows_per_second sink_rows_per_second archive_rows_per_second audit_seconds rows",
     "fanout": "deliveries_per_second floor_deliveries_per_second ratio_to_floor blocks_per_packet "
     "subscribers blocks broker_loop_us_per_block broker_loop_us_per_block_of_one",
     "transaction": "get_messages_per_second broker_transactions_per_second broker_messages_per_second "
@@ -40,7 +42,6 @@ SHORT = {
     "get single": ["--single", "--count", "3000"],
     "latency": ["--count", "40"],
     "restart": ["--gigabytes", "0.02"],
-    "spark": ["--count", "3000", "--passes", "1", "--master", "local[2]", "--events", "0"],
     "fanout": ["--subscribers", "4", "--blocks", "30"],
     "transaction": ["--transactions", "10", "--batch", "5"],
     "memory": ["--messages", "3000"],
@@ -53,6 +54,18 @@ def test_a_short_benchmark_prints_the_documented_figures_and_leaves_nothing(form
     name = form.split(maxsplit=1)[0]
     found = figures_of("-m", "oncemq", "bench", name, *SHORT[form], "--directory", tmp_path, "--json")
     assert not_above_zero(found, KEYS[name].split()) == []
+    assert found["file_system"]
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.usefixtures("spark")
+def test_a_short_benchmark_of_spark_too(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """In this process, because Spark is there already."""
+    words = ["--count", "3000", "--passes", "1", "--events", "400", "--directory", str(tmp_path), "--json"]
+    capfd.readouterr()
+    assert main.run(["bench", "spark", *words]) == 0
+    found = json.loads(capfd.readouterr().out)
+    assert not_above_zero(found, KEYS["spark"].split()) == []
     assert found["file_system"]
     assert list(tmp_path.iterdir()) == []
 

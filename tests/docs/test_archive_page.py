@@ -8,33 +8,15 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 import oncemq
 from oncemq.cli import main
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "archive.md").read_text(encoding="utf-8")
-UNCOMPILED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
-"""Compiling a query takes longer than these small ones run."""
 BLOCK = re.compile(r"^```(sh|python)\n(.*?)^```", flags=re.MULTILINE | re.DOTALL)
-
-
-@pytest.fixture(scope="module")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """Of this file alone: other tests want a session with other settings."""
-    from oncemq.pipeline.session import spark_session
-
-    place = {"spark.local.dir": str(tmp_path_factory.mktemp("spark"))}
-    session = spark_session(master="local[2]", settings=place | UNCOMPILED)
-    yield session
-    session.stop()
 
 
 @pytest.mark.real

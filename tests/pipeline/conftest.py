@@ -1,20 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One broker and, where a test needs it, one Spark session per file of tests."""
+"""One broker per file of tests. Spark comes from the conftest.py above: one for all."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 import oncemq
 from oncemq.pipeline.requests import Requests, close_shared
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 
 @pytest.fixture(autouse=True)
@@ -53,15 +49,3 @@ def requests(broker: oncemq.Broker) -> Iterator[Requests]:
     asking = Requests(broker.address)
     yield asking
     asking.close()
-
-
-@pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """One JVM for all tests that need Spark; `local[2,4]`, so that failed tasks are tried again."""
-    from oncemq.pipeline.session import spark_session
-
-    place = tmp_path_factory.mktemp("spark")
-    settings = {"spark.sql.warehouse.dir": str(place / "warehouse"), "spark.local.dir": str(place / "local")}
-    session = spark_session(master="local[2,4]", name="oncemq-tests", settings=settings)
-    yield session
-    session.stop()

@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 
 from oncemq.sim.bugs import planted
 from oncemq.sim.history import Event, History
+from oncemq.sim.matrix import PointSwarm, read_case
 from oncemq.sim.swarm import Swarm
 
 
@@ -29,6 +30,13 @@ def simulated(seed: int, bug: str = "") -> list[Event]:
         pass
     finally:
         logging.disable(logging.NOTSET)
+    return swarm.history.events
+
+
+def relaying() -> list[Event]:
+    """The history of a world in which somebody consumes and produces, and somebody keeps a ledger, in transactions."""
+    swarm = PointSwarm(read_case("broker.after_sync:9:kill"))
+    swarm.run()
     return swarm.history.events
 
 

@@ -3,23 +3,27 @@
 
 | dies | between | cell |
 |---|---|---|
-| driver, kill -9 | tasks staged · commit at the broker | `staged` |
+| driver, kill -9 | Spark's offset log · the first task | `planned` |
+| driver, kill -9 | one task staged · the other one | `half-staged` |
+| driver, kill -9 | all tasks staged · commit at the broker | `staged` |
 | driver, kill -9 | commit at the broker · Spark's commit log | `committed` |
+| driver, kill -9 | Spark's commit log · the offset log of the next batch | `logged` |
+| driver, kill -9 | that offset log · the source's commit of this batch | `ended` |
+| driver, kill -9 | the source's commit · the tasks of the next batch | `released` |
 | commit log | written · the next run (its last entry lost) | `commits/N` deleted |
 | task | after it has written everything | fails at its last row, on its first attempt |
 | broker | between two batches | stopped and started again on its directory |
 
+An executor that dies and an attempt that loses against a speculative one need a cluster: test_cluster.py.
 `oncemq torture --spark` kills at random instants.
 """
 
 from __future__ import annotations
 
-import os
-import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,7 +31,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import oncemq
-from tests.pipeline.driver_role import publish
+from oncemq.cli.torturing.spark import kill_session
+from tests.pipeline.driver_role import STEPS, publish
 from tests.pipeline.test_spark_source import forget_commit
 
 if TYPE_CHECKING:
@@ -36,7 +41,10 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.real, pytest.mark.slow]
 ROLE = Path(__file__).with_name("driver_role.py")
 ROWS = [b"%d" % number for number in range(1_000)]
-STEPS = ("staged", "committed")
+PUBLISHED = {"planned": 400, "half-staged": 400, "staged": 400} | dict.fromkeys(STEPS[3:], 800)
+"""How many rows are to be seen when the driver has died."""
+RUN_AGAIN = {step: [1, 2] if step in STEPS[:4] else [2] for step in STEPS}
+"""The batches that the next driver runs."""
 
 
 class Stage:
@@ -63,7 +71,7 @@ class Stage:
             return [message.value for message in client.read(topic, 0, info.end)]
 
     def copy(self, spark: SparkSession, name: str) -> list[int]:
-        query = publish(spark, self.address, name, f"{name}-copy", str(self.directory / f"{name}-checkpoint"))
+        query = publish(spark, self.address, name, self.directory)
         query.awaitTermination()
         return [progress.batchId for progress in query.recentProgress]
 
@@ -76,39 +84,36 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
 
 
 @pytest.fixture(scope="module")
-def killed(stage: Stage) -> Callable[[str], None]:
-    """Start one driver per step, all at once, and kill each -9, with its JVM and its workers, when it has come that far."""
-    drivers = {}
+def killed(stage: Stage) -> Stage:
+    """One driver, whose queries have come to one step each; kill -9 to it, its JVM and its workers."""
     for step in STEPS:
         stage.prepare(step)
-        marker = stage.directory / f"{step}-marker"
-        place = [stage.address, step, f"{step}-copy", str(stage.directory / f"{step}-checkpoint"), step, str(marker)]
-        drivers[step] = subprocess.Popen([sys.executable, ROLE, *place], start_new_session=True, stderr=subprocess.DEVNULL)
-
-    def kill(step: str) -> None:
-        due = time.monotonic() + 240
-        try:
-            while not (stage.directory / f"{step}-marker").exists():
-                assert time.monotonic() < due, "the driver never came that far"
-                with suppress(subprocess.TimeoutExpired):
-                    assert drivers[step].wait(0.2) is None, "the driver ended by itself"
-        finally:
-            os.killpg(drivers[step].pid, signal.SIGKILL)
-            drivers[step].wait()
-
-    return kill
+    with (stage.directory / "driver.log").open("wb") as log:
+        driver = subprocess.Popen(
+            [sys.executable, ROLE, stage.address, stage.directory], start_new_session=True, stdout=log, stderr=log
+        )
+    due, waiting = time.monotonic() + 240, set(STEPS)
+    try:
+        while waiting:
+            waiting = {step for step in waiting if not (stage.directory / f"{step}-marker").exists()}
+            log_text = (stage.directory / "driver.log").read_text()
+            assert time.monotonic() < due, f"the driver never came to {waiting}:\n{log_text}"
+            with suppress(subprocess.TimeoutExpired):
+                assert driver.wait(0.1) is None, f"the driver ended by itself:\n{log_text}"
+    finally:
+        kill_session(driver)
+    return stage
 
 
 @pytest.mark.parametrize("step", STEPS)
-def test_a_driver_killed_in_the_middle_of_a_batch(stage: Stage, spark: SparkSession, killed: Any, step: str) -> None:
-    killed(step)
-    seen = stage.values(f"{step}-copy")
-    assert sorted(seen) == sorted(ROWS[: 400 if step == "staged" else 800]), "only committed batches are seen"
+def test_a_driver_killed_between_two_steps_of_a_batch(killed: Stage, spark: SparkSession, step: str) -> None:
+    seen = killed.values(f"{step}-copy")
+    assert sorted(seen) == sorted(ROWS[: PUBLISHED[step]]), "only committed batches are seen"
 
-    assert stage.copy(spark, step) == [1, 2], "batch 1 runs again"
+    assert killed.copy(spark, step) == RUN_AGAIN[step]
 
-    assert sorted(stage.values(f"{step}-copy")) == sorted(ROWS)
-    assert stage.values(f"{step}-copy")[: len(seen)] == seen, "what was seen stays where it was"
+    assert sorted(killed.values(f"{step}-copy")) == sorted(ROWS)
+    assert killed.values(f"{step}-copy")[: len(seen)] == seen, "what was seen stays where it was"
 
 
 def test_a_lost_entry_of_the_commit_log_and_a_broker_that_restarts(stage: Stage, spark: SparkSession) -> None:

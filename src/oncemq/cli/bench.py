@@ -172,12 +172,26 @@ def spark(
     master: Annotated[str, typer.Option("--master", metavar="URL", help="Where Spark runs.")] = "local[*]",
     passes: Annotated[int, typer.Option("--passes", min=1, metavar="N", help="Counted passes, after a warm one.")] = 3,
     events: Annotated[int, typer.Option("--events", min=0, metavar="N", help="Events to audit; 0: no audit.")] = 5_000_000,
+    cores: Annotated[int, typer.Option("--cores", min=0, metavar="N", help="Bind broker and Spark to so many; 0: all.")] = 0,
+    scale: Annotated[bool, typer.Option("--scale", help="A table: 1/4, 1/2 and all of --count; all cores and one.")] = False,
     directory: Directory = HERE,
     _json: Json = False,
 ) -> None:
     """How fast Spark reads a topic (batch, stream), writes one, archives one, audits histories. Needs the extra 'spark'."""
-    from oncemq.cli.benchmarks.spark import bench_spark
+    from oncemq.cli.benchmarks.spark import bench_spark, bind, scaled
 
+    if scale:
+        words = ["--size", str(size), "--master", master, "--passes", str(passes), "--directory", str(directory)]
+        with _watched(context, "spark", 4) as advance:
+            rows = []
+            for row in scaled(words, count=count, events=events):
+                rows.append(row)
+                advance(1)
+        output = output_of(context)
+        output.rows("scale", rows if output.is_json else [_readable(row) for row in rows], empty="nothing was measured")
+        return
+    if cores:
+        bind(cores)
     with _watched(context, "spark", (1 + 4 * passes) * count) as advance:
         result = bench_spark(
             directory, size_bytes=size, count=count, master=master, passes=passes, events=events, advance=advance

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import typer
 
-from oncemq.cli import pipeline_archive, pipeline_audit, pipeline_replay
+from oncemq.cli import pipeline_archive, pipeline_audit, pipeline_replay, pipeline_watch
 
-app = typer.Typer(no_args_is_help=True, help="Archive topics, replay archives, audit histories.")
+app = typer.Typer(no_args_is_help=True, help="Archive topics, replay archives, audit histories, watch topics.")
 app.command("archive")(pipeline_archive.archive)
 app.command("replay")(pipeline_replay.replay)
 app.command("audit")(pipeline_audit.audit)
+app.command("watch")(pipeline_watch.watch)

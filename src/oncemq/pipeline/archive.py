@@ -156,8 +156,8 @@ class Archive:
         self._on_step("acknowledged")
 
 
-def subscription_for(place: Path) -> str:
+def subscription_for(place: Path, what: str = "archive") -> str:
     """The name under which the broker keeps messages for an archive, unless another is given: one for each place."""
     import hashlib  # noqa: PLC0415 - once per run
 
-    return "archive-" + hashlib.blake2b(str(place.absolute()).encode(), digest_size=6).hexdigest()
+    return f"{what}-{hashlib.blake2b(str(place.absolute()).encode(), digest_size=6).hexdigest()}"

@@ -18,6 +18,7 @@ from oncemq.pipeline.audit_laws import Charge, Judged, text
 
 LAW = "deliveries"
 DUPLICATED, REORDERED, LOST, INVENTED = "duplicated", "reordered", "lost", "invented"
+STEPS = ("subscribe", "deliver", "gap", "skip", "repeat", "drained")
 _LANE = ("subscription", "topic_id", "run")
 
 
@@ -25,7 +26,7 @@ def walk(events: DataFrame) -> DataFrame:
     """Every step of every subscription, with the offset that was due then (null: it was not subscribed)."""
     steps = Window.partitionBy(*_LANE).orderBy(*SEAT)
     so_far = steps.rowsBetween(Window.unboundedPreceding, Window.currentRow)
-    moves = events.where(is_ok("subscribe", "deliver", "gap", "skip", "repeat", "drained")).withColumns(
+    moves = events.where(is_ok(*STEPS)).withColumns(
         {
             "turn": F.count_if(F.col("op").isin("deliver", "repeat")).over(so_far),
             "began": F.first(F.when(F.col("op") == "subscribe", F.coalesce("cursor", "start")), ignorenulls=True).over(so_far),

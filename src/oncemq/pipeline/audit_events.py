@@ -23,14 +23,13 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody writes it
 from pyspark.sql.types import BooleanType, DataType, LongType, StringType, StructField, StructType
 
 from oncemq.errors import UsageError
+from oncemq.limits import AUDIT_PARTITION_BYTES, AUDIT_PARTITIONS_PER_CORE
 
 _TEXTS = ("process", "kind", "op", "message", "topic_id", "subscription", "stream", "name")
 _NUMBERS = ("t", "life", "offset", "start", "first", "end", "bound", "low", "number", "cursor", "told")
 _FLAGS = ("stored", "duplicate", "is_limited")
 _TORN = "torn"
 _LOCAL = re.compile("^file:/+")
-PARTITIONS_PER_CORE = 4
-"""Smaller pieces spill less, and even out the last ones. measured: 5 M events, 2 to 8 alike."""
 SEAT = ("t", "file", "block", "row")
 """What orders the events of a run."""
 
@@ -90,6 +89,27 @@ class Histories:
     runs: dict[int, str]
 
 
+def audit_session(spark: SparkSession, paths: Sequence[str]) -> SparkSession:
+    """A session beside the given one, with as many partitions as these histories are worth, and plans that are made once.
+
+    An audit is a few large questions with many steps. Planning them again after each step, as Spark does by default, takes
+    longer than it saves: which sides of joins are small is known beforehand. In one partition nothing is shuffled at all.
+    """
+    own = spark.newSession()
+    own.conf.set("spark.sql.shuffle.partitions", str(_pieces(paths, spark.sparkContext.defaultParallelism)))
+    own.conf.set("spark.sql.adaptive.enabled", "false")
+    return own
+
+
+def _pieces(paths: Sequence[str], cores: int) -> int:
+    lines, tables = files_of(paths)
+    most = cores * AUDIT_PARTITIONS_PER_CORE
+    if any("://" in file for file in lines + tables):
+        return most
+    size_bytes = sum(Path(file).stat().st_size for file in lines + tables)
+    return min(most, 1 + size_bytes // AUDIT_PARTITION_BYTES)
+
+
 def read_histories(spark: SparkSession, paths: Sequence[str]) -> Histories:
     """All events of these histories, read once, kept on the executors, and lying where their message's others lie."""
     lines, tables = files_of(paths)
@@ -99,7 +119,7 @@ def read_histories(spark: SparkSession, paths: Sequence[str]) -> Histories:
     seated = [_seated(spark, frame, files) for frame in frames]
     events = seated[0] if len(seated) == 1 else seated[0].unionByName(seated[1])
     # Most laws look at one message at a time: laid out by message once, they need no shuffle of their own.
-    spread = events.repartition(spark.sparkContext.defaultParallelism * PARTITIONS_PER_CORE, "run", "message")
+    spread = events.repartition(int(spark.conf.get("spark.sql.shuffle.partitions") or 1), "run", "message")
     return Histories(spread.persist(StorageLevel.MEMORY_AND_DISK), {file.run: _directory(file.path) for file in files})
 
 

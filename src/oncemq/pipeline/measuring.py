@@ -29,6 +29,7 @@ class SparkRig:
         self._sink = sink
         self._rows = rows
         self._passes = 0
+        self._is_own = SparkSession.getActiveSession() is None
         self.spark: SparkSession = spark_session(master=master, name="oncemq-bench", memory="2g")
 
     def read_batch(self) -> float:
@@ -62,4 +63,6 @@ class SparkRig:
         return seconds
 
     def close(self) -> None:
-        self.spark.stop()
+        """Stop Spark, unless it ran before."""
+        if self._is_own:
+            self.spark.stop()

@@ -8,16 +8,29 @@ Next: pipeline/measuring.py for a pass.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
 from oncemq.cli.benchmarks.gets import fill
-from oncemq.cli.benchmarks.workplace import TOPIC, values_of, workplace
+from oncemq.cli.benchmarks.workplace import TOPIC, end_process, read_first_line, values_of, workplace
 
 _SINK = "bench-sink"
+SCALED = (
+    "rows",
+    "cores",
+    "batch_rows_per_second",
+    "stream_rows_per_second",
+    "sink_rows_per_second",
+    "archive_rows_per_second",
+    "audit_seconds",
+)
+"""What a row of the table says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +45,7 @@ class SparkResult:
     rows: int
     size_bytes: int
     master: str
+    cores: int
     passes_rows_per_second: list[list[float]]
     file_system: str
 
@@ -75,5 +89,38 @@ def bench_spark(
             raise RuntimeError(f"the sink holds {info.end:,} rows instead of {(passes + 1) * count:,}")
         batch, stream, sink, archive = map(median, measured)
         return SparkResult(
-            batch, stream, sink, archive, audit_seconds, events, count, size_bytes, master, measured, place.file_system
+            batch,
+            stream,
+            sink,
+            archive,
+            audit_seconds,
+            events,
+            count,
+            size_bytes,
+            master,
+            len(os.sched_getaffinity(0)),
+            measured,
+            place.file_system,
         )
+
+
+# --- how cost grows -----------------------------------------------------------------------------------
+
+
+def bind(cores: int) -> None:
+    """Have this process and all that it starts share so many cores: `local[1]` binds neither broker nor Python workers."""
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:cores])
+
+
+def scaled(words: list[str], *, count: int, events: int) -> Iterator[dict[str, object]]:
+    """Measure a quarter, a half and all of the rows on all cores, then all of them on one, each in a process of its own."""
+    cores = len(os.sched_getaffinity(0))
+    for share, bound in ((4, cores), (2, cores), (1, cores), (1, 1)):
+        size = ["--count", str(count // share), "--events", str(events // share), "--cores", str(bound)]
+        command = [sys.executable, "-m", "oncemq", "bench", "spark", "--json", *size, *words]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)  # noqa: S603
+        try:
+            found = read_first_line(process)
+            yield {name: found[name] for name in SCALED}
+        finally:
+            end_process(process)
