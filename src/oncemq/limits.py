@@ -114,6 +114,7 @@ REQUEST_TIMEOUT_MS: Final = 1_000  # First try; doubled each time, so that three
 REQUEST_TRIES: Final = 3  # Tries before no answer is said. peer: ZeroMQ guide, Lazy Pirate.
 BACKOFF_MS: Final = 100  # First pause between tries, doubled each time. guess.
 BACKOFF_MS_MAX: Final = 2_000  # Longest such pause. guess.
+JOIN_PATIENCE_MS: Final = 10_000  # How long a subscription waits for a node that has not joined its mesh yet. guess.
 CLOSE_TIMEOUT_MS: Final = 5_000  # How long close() flushes before it reports what stays. guess.
 
 # --- spark ---------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from oncemq.errors import BrokerUnreachable, Gap, PutPending
+from oncemq.errors import BrokerUnreachable, Gap, PutPending, Refused
 from oncemq.mesh.settings import MeshSettings
 from oncemq.sim.mesh_nodes import NodeWorld, mesh_of
 
@@ -202,6 +202,21 @@ def test_a_node_whose_disk_is_full_takes_nothing_and_catches_up_when_there_is_sp
     full.disk.capacity_bytes = None
     assert get_all(full, "reader-node-2", 5) == wanted
     assert_in_step(nodes)
+
+
+def test_a_subscription_waits_for_a_node_that_joins_and_is_refused_if_it_never_does() -> None:
+    """Whoever subscribes before the baseline would miss what came between; nobody has to know when that is over."""
+    nodes = mesh_of(21, 2)
+    wires = nodes[0].links._wires
+    late = NodeWorld(wires, 7, ("node-0",), MeshSettings())
+    wires.cut = {("node-7", "node-0")}
+    late.start_broker()
+    with pytest.raises(Refused, match="joining"):
+        subscribe(late, "hasty")
+    wires.scheduler.after(3_000_000, wires.cut.clear)
+    subscribe(late, "reader")
+    wanted = nodes[0].run(put_all(nodes[0], "writer", 3))
+    assert get_all(late, "reader", 3) == wanted
 
 
 def test_a_split_heals_and_everything_put_on_both_sides_is_delivered_once() -> None:

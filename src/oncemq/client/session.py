@@ -13,12 +13,13 @@ from collections.abc import Callable
 
 import msgspec
 
+from oncemq import errors
 from oncemq.client.state import State
 from oncemq.core.identity import hello, trying, welcomed
 from oncemq.core.packets import NOBODY, Blocks, Get, Packet, PutDone, Read, Refused, Welcome
 from oncemq.crashpoints import reach
 from oncemq.errors import BrokerUnreachable, Diverged, MalformedPacket, OnceMQError, StateLost
-from oncemq.limits import BACKOFF_MS, BACKOFF_MS_MAX, REQUEST_TIMEOUT_MS, REQUEST_TRIES
+from oncemq.limits import BACKOFF_MS, BACKOFF_MS_MAX, JOIN_PATIENCE_MS, REQUEST_TIMEOUT_MS, REQUEST_TRIES
 from oncemq.model.refusals import Code, to_error
 from oncemq.ports import Clock, Frames, Link, LiveLink
 from oncemq.wire.codec import REQUEST_MAX, decode, encode
@@ -100,9 +101,16 @@ class Session:
     # --- requests --------------------------------------------------------------------------------------
 
     def ask(self, packet: Packet, block: Block | None = None) -> Packet:
-        """Send a request of this session and return its answer; raise the refusal otherwise."""
+        """Send a request of this session and return its answer; raise the refusal otherwise. A node that joins is waited for."""
         self.ensure()
-        return self.exchange(packet, block=block)
+        due_ms = self.clock.now().ticks_ms + JOIN_PATIENCE_MS
+        while True:
+            try:
+                return self.exchange(packet, block=block)
+            except errors.Refused as refused:
+                if refused.code != Code.JOINING or self.clock.now().ticks_ms >= due_ms:
+                    raise
+            self.clock.pause(BACKOFF_MS)
 
     def read_blocks(self, packet: Read) -> tuple[Blocks, bytes | memoryview]:
         """Read a range; needs no session."""
