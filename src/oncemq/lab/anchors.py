@@ -18,6 +18,10 @@ PAPER_NODES = 10_000
 MEMBERSHIP_S = 60
 CONVERGENCE_LIMIT_S = 60.0
 """lashup's test of HyParView: one component within 60 s."""
+HOP_S = 0.025
+"""Longest hop of the simulated network: 20 ms on the line, 5 ms for the sync before anything is said."""
+WALK_S = (1 + (MESH_ACTIVE_WALK + 1) + 2) * HOP_S
+"""The longest way to a link: a join, all hops of a walk, an ask and its answer."""
 HEAL_CYCLES = {10: 2.0, 25: 2.0, 50: 2.0, 75: 2.0, 90: 4.0}
 """HyParView 5.3: 1 to 2 cycles below 80 %, "as few as 4" at 90 %."""
 
@@ -52,6 +56,8 @@ def closed_form(experiment: str, measure: str, nodes: int, at: float) -> float |
             return flood_receptions(nodes)
         case Experiment.OVERLAY, "mean_degree":
             return float(MESH_ACTIVE)
+        case Experiment.CONVERGENCE, _ if measure.startswith("seconds_to_one_island"):
+            return WALK_S
         case Experiment.RECEIVED, "receptions":
             return flood_receptions(nodes) * nodes * at
         case Experiment.RELIABILITY, "first_without_hold":

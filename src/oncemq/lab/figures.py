@@ -124,13 +124,10 @@ def _convergence(statistics: Statistics) -> Figure:
     )
     name = Experiment.CONVERGENCE
     for mode in (SIMULATED, REAL):
-        for way, line, label in (("one_by_one", "-", "one by one"), ("at_once", "--", "all at once")):
-            _ours(
-                left,
-                statistics,
-                (name, f"seconds_to_full_views_{way}", mode, None),
-                Style(line, _MARKS[mode], f"{label}, {mode}"),
-            )
+        for way, line, label in (("one_by_one", "-", "full, one by one"), ("at_once", "--", "full, all at once")):
+            style = Style(line, _MARKS[mode], f"{label}, {mode}")
+            _ours(left, statistics, (name, f"seconds_to_full_views_{way}", mode, None), style)
+    _ours(left, statistics, (name, "seconds_to_one_island_at_once", SIMULATED, None), Style("-.", "^", "one island, all at once"))
     marks = "osv^"
     for mode in (SIMULATED, REAL):
         for place, nodes in enumerate(_sizes(statistics, name, "degree_at_once", mode)):
@@ -139,10 +136,11 @@ def _convergence(statistics: Statistics) -> Figure:
             (drawn,) = right.plot(degrees.at, degrees.means, dashes + mark, color="black", label=f"{nodes} nodes, {mode}")
             drawn.set_markevery(15)
     left.axhline(anchors.CONVERGENCE_LIMIT_S, color="0.35", linestyle=":", label="lashup's test allows 60 s")
+    left.axhline(anchors.WALK_S, color="0.35", linestyle="--", label=f"longest way of a join: {anchors.WALK_S:g} s")
     right.axhline(5, color="0.35", linestyle=":", label="a full view: 5")
     left.set_yscale("log")
-    _ticks(left, across=_places(statistics, name, "seconds_to_full_views_at_once"), up=(0.5, 1, 2, 5, 10, 20, 60))
-    _legend(left, loc="upper right", bbox_to_anchor=(1.0, 0.93))
+    _ticks(left, across=_places(statistics, name, "seconds_to_full_views_at_once"), up=(0.1, 0.25, 0.5, 1, 2, 5, 10, 20, 60))
+    _legend(left, fontsize=8, loc="upper right", bbox_to_anchor=(1.0, 0.95))
     _legend(right)
     return figure
 
@@ -229,6 +227,7 @@ def _reliability(statistics: Statistics) -> Figure:
     _paper(right, killed, [1.0] * len(killed), "earlier design: 100 %")
     for axes in (left, middle, right):
         axes.set_ylim(-0.03, 1.08)
+        _ticks(axes, across=(10, 25, 50, 75, 90))
         _legend(axes, fontsize=8, loc="lower left")
     return figure
 
@@ -272,7 +271,7 @@ def _healing(statistics: Statistics) -> Figure:
     )
     name = Experiment.HEALING
     for nodes, mark in zip(_sizes(statistics, name, "told_cycles"), "o^sv", strict=False):
-        _ours(axes, statistics, (name, "told_cycles", SIMULATED, nodes), Style("-", mark, f"heartbeats, {nodes:,} nodes"))
+        _ours(axes, statistics, (name, "told_cycles", SIMULATED, nodes), Style("-", mark, f"told of the dead, {nodes:,} nodes"))
         _ours(axes, statistics, (name, "send_cycles", SIMULATED, nodes), Style("--", mark, f"sending only, {nodes:,} nodes"))
     _paper(axes, list(anchors.HEAL_CYCLES), list(anchors.HEAL_CYCLES.values()), "paper: 1–2 below 80 %, 4 at 90 %")
     axes.set_ylim(-0.2, 5.5)
