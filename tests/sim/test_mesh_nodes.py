@@ -219,6 +219,24 @@ def test_a_subscription_waits_for_a_node_that_joins_and_is_refused_if_it_never_d
     assert get_all(late, "reader", 3) == wanted
 
 
+def test_h37_a_node_set_back_to_an_older_copy_takes_its_own_lost_messages_back_and_reuses_no_number() -> None:
+    nodes = mesh_of(31, 3)
+    subscribe(nodes[0], "reader")
+    subscribe(nodes[2], "witness")
+    before = nodes[0].run(put_all(nodes[0], "early", 5))
+    copy = nodes[0].disk.copy()
+    lost = nodes[0].run(put_all(nodes[0], "lost", 5))
+    nodes[0].pass_time(2_000)  # Until the others have heard of them.
+    nodes[0].kill_broker()
+    nodes[0].disk.set_back(copy)
+    nodes[0].start_broker()
+    after = nodes[0].run(put_all(nodes[0], "late", 5))
+    wanted = sorted([*before, *lost, *after])
+    assert sorted(get_all(nodes[0], "reader", 15)) == wanted
+    assert sorted(get_all(nodes[2], "witness", 15)) == wanted
+    assert_in_step(nodes)
+
+
 def test_a_split_heals_and_everything_put_on_both_sides_is_delivered_once() -> None:
     nodes = mesh_of(11, 4)
     for node in nodes:

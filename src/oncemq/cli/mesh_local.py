@@ -186,7 +186,8 @@ def _table(rows: list[Row]) -> Table:
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
     for key in rows[0]:
-        table.add_column(key)
+        table.add_column(key, no_wrap=True)
     for row in rows:
-        table.add_row(*map(str, row.values()), style="red" if row["life"] == "down" else "")
+        shown = {**row, "address": str(row["address"]).removeprefix("tcp://127.0.0.1")}
+        table.add_row(*map(str, shown.values()), style="red" if row["life"] == "down" else "")
     return table
