@@ -237,6 +237,11 @@ class MeshNode:
         return origin  # type: ignore[return-value]
 
     @property
+    def collected(self) -> int:
+        """Origins in the pieces of a baseline that have come so far."""
+        return sum(len(piece.entries) for piece in self._baseline[1].values())
+
+    @property
     def may_subscribe(self) -> bool:
         return self.state.has_baseline
 
