@@ -8,6 +8,8 @@ from collections.abc import Callable
 
 import pytest
 
+from oncemq.core.effects import Effects
+from oncemq.core.records import BaselineTaken, Origin
 from oncemq.errors import BrokerUnreachable, Gap, PutPending, Refused
 from oncemq.mesh.settings import MeshSettings
 from oncemq.sim.mesh_nodes import NodeWorld, mesh_of
@@ -217,6 +219,24 @@ def test_a_subscription_waits_for_a_node_that_joins_and_is_refused_if_it_never_d
     subscribe(late, "reader")
     wanted = nodes[0].run(put_all(nodes[0], "writer", 3))
     assert get_all(late, "reader", 3) == wanted
+
+
+def test_a_baseline_of_thousands_of_origins_is_taken_in_pieces_and_written_as_one() -> None:
+    """Its record is larger than a segment usually is; the journal makes room for it."""
+    (founder,) = mesh_of(41, 1)
+    loop = founder.loop
+    assert loop is not None
+    entries = tuple(Origin(number.to_bytes(16, "big"), number.to_bytes(16, "little"), 7) for number in range(1, 3_001))
+    loop.journal.prepare(300_000, 1)
+    loop._take(Effects((BaselineTaken(entries),)))
+    loop._write()
+    founder.restart_broker()
+    joiner = NodeWorld(founder.links._wires, 1, (founder.address,), MeshSettings())
+    joiner.start_broker()
+    subscribe(joiner, "reader")
+    wanted = founder.run(put_all(founder, "writer", 3))
+    assert get_all(joiner, "reader", 3) == wanted
+    assert_in_step([founder, joiner])
 
 
 def test_h37_a_node_set_back_to_an_older_copy_takes_its_own_lost_messages_back_and_reuses_no_number() -> None:
