@@ -27,7 +27,7 @@ KEYS = {
     "restart": "seconds seconds_python gigabytes segments messages",
     "spark": "batch_rows_per_second stream_rows_per_second sink_rows_per_second archive_rows_per_second audit_seconds rows",
     "fanout": "deliveries_per_second floor_deliveries_per_second ratio_to_floor blocks_per_packet "
-    "subscribers blocks broker_loop_us_per_block broker_loop_us_per_block_of_one",
+    "subscribers blocks broker_loop_us_per_block broker_loop_us_per_block_of_one bare_send_us bare_send_us_of_one",
     "transaction": "get_messages_per_second broker_transactions_per_second broker_messages_per_second "
     "sqlite_transactions_per_second sqlite_messages_per_second bare_sqlite_transactions_per_second ratio_to_bare_sqlite "
     "transactions batch",

@@ -28,7 +28,7 @@ from oncemq.cli.benchmarks.workplace import TOPIC, BrokerProcess, Workplace, rea
 PROCESSES = 2
 PUBLISHERS = 16
 """Each waits for every block of its own to be confirmed; together they share syncs, as publishers do."""
-AHEAD_BLOCKS = 48
+AHEAD_BLOCKS = 120
 """How far the publisher may be ahead of the slowest subscriber: less than fits its queue, so that nothing is lost to it."""
 _PATIENCE_S = 60.0
 _LOOK_S = 0.0005
@@ -56,6 +56,8 @@ class FanoutResult:
     size_bytes: int
     broker_loop_us_per_block: float
     broker_loop_us_per_block_of_one: float
+    bare_send_us: float
+    bare_send_us_of_one: float
     costs: list[Cost]
     got_packets: int
     file_system: str
@@ -74,8 +76,11 @@ def bench_fanout(
         advance(blocks)
     last = costs[-1]
     packets = max(1, round(blocks / packed))
+    body = bytes(blocks * block_messages * size_bytes // packets)
     with workplace(directory) as place:
-        floor = _measure_floor(place, subscribers, packets, bytes(blocks * block_messages * size_bytes // packets))
+        _, send_us_of_one = _measure_floor(place, 1, packets, body)
+    with workplace(directory) as place:
+        floor, send_us = _measure_floor(place, subscribers, packets, body)
     floor *= blocks * block_messages / packets
     return FanoutResult(
         deliveries_per_second=last.deliveries_per_second,
@@ -88,6 +93,8 @@ def bench_fanout(
         size_bytes=size_bytes,
         broker_loop_us_per_block=last.broker_loop_us_per_block,
         broker_loop_us_per_block_of_one=costs[0].broker_loop_us_per_block,
+        bare_send_us=send_us,
+        bare_send_us_of_one=send_us_of_one,
         costs=costs,
         got_packets=got,
         file_system=system,
@@ -125,9 +132,9 @@ def _measure(place: Workplace, count: int, blocks: int, values: list[bytes]) -> 
     return cost, grown["count_packets"] - blocks, grown["count_live_blocks"] / max(1, grown["count_live_packets"])
 
 
-def _measure_floor(place: Workplace, count: int, packets: int, body: bytes) -> float:
-    """How many packets a second reach so many bare sockets together."""
-    fan = Fan()
+def _measure_floor(place: Workplace, count: int, packets: int, body: bytes) -> tuple[float, float]:
+    """How many packets a second reach so many bare sockets together, and how long the one who says them is busy with one."""
+    fan, busy_ns = Fan(), 0
     try:
         _assemble(place, "bare_ears", fan.address, count)
         fan.await_followers(count)
@@ -135,9 +142,11 @@ def _measure_floor(place: Workplace, count: int, packets: int, body: bytes) -> f
         started = time.perf_counter()
         for number in range(packets):
             _await(lambda: min(layout.unpack(progress)), number - AHEAD_BLOCKS)
+            before_ns = time.thread_time_ns()
             fan.say(body)
+            busy_ns += time.thread_time_ns() - before_ns
         _await(lambda: min(layout.unpack(progress)), packets)
-        return count * packets / (time.perf_counter() - started)
+        return count * packets / (time.perf_counter() - started), busy_ns / 1000 / packets
     finally:
         fan.close()
 
