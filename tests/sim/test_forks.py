@@ -62,6 +62,15 @@ def test_a_confirmed_put_may_be_gone_with_the_broker_only_if_its_publisher_is_to
     assert ("lost-write" in check(events)) is guilty
 
 
+@pytest.mark.parametrize(("message", "guilty"), [("b", False), ("d", True)])
+def test_whoever_does_the_same_again_and_is_told_another_place_has_been_told(message: str, *, guilty: bool) -> None:
+    """As a batch that runs again: a broker that forgot the first commit takes the second."""
+    again = [*put(message, 2), event("pub", "welcome")]
+    events = [*PUBLISHER[0], *PUBLISHER[1], set_back("broker", copied=2), *again, *log("a", "c", message)]
+
+    assert ("lost-write" in check(events)) is guilty
+
+
 def test_what_was_confirmed_before_the_copy_was_made_is_never_forgiven() -> None:
     events = [*PUBLISHER[0], *PUBLISHER[1], set_back("broker", copied=4), told("pub"), *log("a")]
 

@@ -31,7 +31,7 @@ def lost_write(evidence: Evidence) -> Iterator[str]:
             continue
         place = place_of(event)
         is_there = place[1] < low.get(place[0], place[1] + 1) or log.get(place) == event["message"]
-        if not is_there and not forks.may_be_gone(str(event["process"]), index):
+        if not is_there and not forks.may_be_gone(str(event["process"]), index, str(event["message"])):
             yield f"{event['message']} was confirmed at {place}, the log has {log.get(place)}"
 
 
@@ -86,7 +86,7 @@ def inconsistent_offsets(evidence: Evidence) -> Iterator[str]:
                 seen = {place: entry for place, entry in seen.items() if entry[1] < int(event["copied"] or 0)}
         elif event["kind"] == "ok" and event.get("offset") is not None:
             place, message, process = place_of(event), event["message"], str(event["process"])
-            if log.get(place, message) != message and not forks.may_be_gone(process, index):
+            if log.get(place, message) != message and not forks.may_be_gone(process, index, str(message)):
                 yield f"{place} was {message} ({event['op']} of {process}), and is {log[place]} in the log"
             elif not forks.is_stale(process, index) and seen.setdefault(place, (message, index))[0] != message:
                 yield f"{place} was {seen[place][0]} and later {message} ({event['op']})"

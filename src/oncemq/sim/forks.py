@@ -33,6 +33,8 @@ class Forks:
         """Beginnings of what only somebody does who believes that all is well."""
         self._renewals: dict[str, list[int]] = defaultdict(list)
         """From these on, a process remembers nothing but what its directory says."""
+        self._confirmed: dict[tuple[str, str], int] = {}
+        """When a process was last told where a message of its own is."""
         begun: dict[tuple[str, int, str, str], int] = {}
         if any(event["op"] == "set_back" for event in events):  # Else nobody asks for more than that there is nothing.
             for index, event in enumerate(events):
@@ -54,6 +56,8 @@ class Forks:
                 begun[key] = index
             case (("welcome" | "put" | "drained"), "ok"):
                 self._acts[process].append(begun.get(key, index))
+                if operation == "put":
+                    self._confirmed[process, str(event["message"])] = index
                 if operation == "welcome":
                     self._renewals[process].append(index)
 
@@ -73,9 +77,15 @@ class Forks:
         last = max((at for at, _ in self.broker if at < index), default=None)
         return last is not None and not _any_between(self._renewals[process], last, index)
 
-    def may_be_gone(self, process: str, index: int) -> bool:
-        """Whether what this process saw or was confirmed at that event may be missing from the broker at the end."""
-        return any(self._is_answered_for(process, index, at, copied) for at, copied in self.broker)
+    def may_be_gone(self, process: str, index: int, message: str = "") -> bool:
+        """Whether what this process saw or was confirmed at that event may be missing from the broker at the end.
+
+        Who does the same again (a batch that runs once more) and is told another place of that message has been told.
+        """
+        again = self._confirmed.get((process, message), -1)
+        return any(
+            self._is_answered_for(process, index, at, copied) or (copied <= index < at < again) for at, copied in self.broker
+        )
 
     def may_be_dropped(self, process: str, index: int) -> bool:
         """The same of what the process had kept in its own directory."""
