@@ -39,6 +39,7 @@ def log(*messages: str) -> list[Event]:
 
 SUBSCRIBE = event("sub", "subscribe", subscription="sub", topic_id="7", start=0, cursor=0, subscription_id="1")
 START_OVER = event("sub", "start_over", subscription="sub")
+POWER_CUT = event("harness", "crash", name="sub", power_cut=True)
 DRAINED = event("sub", "drained", subscription="sub", topic_id="7", end=2)
 PUBLISHER: list[list[Event]] = [put("a", 0), put("b", 1)]
 
@@ -99,6 +100,9 @@ def test_a_message_from_the_memory_of_a_process_that_is_told_next_is_forgiven() 
         pytest.param("sub", [told("sub"), START_OVER, SUBSCRIBE], True, id="told, but not in doubt"),
         pytest.param("sub", [SUBSCRIBE], True, id="in silence"),
         pytest.param("broker", [START_OVER, SUBSCRIBE], True, id="begun anew in silence"),
+        pytest.param("broker", [POWER_CUT, SUBSCRIBE], False, id="its memory is gone too"),
+        pytest.param("sub", [POWER_CUT, SUBSCRIBE], True, id="only its own memory is gone"),
+        pytest.param("broker", [SUBSCRIBE, POWER_CUT, SUBSCRIBE], True, id="its memory went later"),
     ],
 )
 def test_a_subscription_is_handed_messages_again_only_after_it_was_told(whose: str, since: list[Event], *, guilty: bool) -> None:

@@ -150,53 +150,80 @@ def real_time_order(evidence: Evidence) -> Iterator[str]:
                 highest[topic] = max(highest.get(topic, -1), offset)
 
 
-_OF_SUBSCRIPTIONS = ("set_back", "told", "start_over", "subscribe", "deliver", "gap", "skip", "repeat", "drained")
+_OF_SUBSCRIPTIONS = ("crash", "set_back", "told", "start_over", "subscribe", "deliver", "gap", "skip", "repeat", "drained")
+Lane = tuple[str, str]
+"""Subscription and topic id."""
+
+
+class _Renewals:
+    """Which subscriptions may go on at the broker's cursor when they are taken up again.
+
+    Who begins anew after being told that the broker was set back; and who lost his own memory with his power meanwhile, whom
+    nobody could tell. To whoever lost only his own directory every repeat must have been in doubt.
+    """
+
+    def __init__(self) -> None:
+        self._ids: dict[Lane, object] = {}
+        self._taken_up: dict[str, set[str]] = {}
+        """Of whom was told something: the topics taken up again since."""
+        self._anew: set[str] = set()
+        self._is_broker_older = False
+        self._powerless: set[Lane] = set()
+        self._older: set[Lane] = set()
+        """Whose client lost its power, and whose broker was set back, since they were last taken up."""
+
+    def on_event(self, event: Event) -> None:
+        match event["op"]:
+            case "set_back" if event["name"] == BROKER:
+                self._is_broker_older = True
+                self._older |= set(self._ids)
+            case "crash" if event.get("power_cut"):
+                self._powerless |= {lane for lane in self._ids if lane[0] == event["name"]}
+            case "told":
+                self._taken_up[str(event["process"])] = set()
+                self._anew.discard(str(event["process"]))
+            case "start_over":
+                self._anew.add(str(event["subscription"]))
+
+    def take_up(self, lane: Lane, event: Event, *, is_new: bool) -> bool:
+        """A subscription is taken up; say whether it goes on at the cursor that the event names."""
+        name, topic = lane
+        is_other = self._ids.get(lane, event.get("subscription_id")) != event.get("subscription_id")
+        self._ids[lane] = event.get("subscription_id")
+        is_told = topic not in self._taken_up.get(name, topic)
+        is_blank = lane in self._powerless and lane in self._older
+        may_go_on = is_new or is_blank or (is_told and (is_other or (name in self._anew and self._is_broker_older)))
+        if may_go_on:
+            self._taken_up.setdefault(name, set()).add(topic)
+        self._powerless.discard(lane)
+        self._older.discard(lane)
+        return may_go_on
 
 
 def deliveries(evidence: Evidence) -> Iterator[str]:
-    """S11 to S14: a subscription is handed every message from its start on, in order, once; repeats only if in doubt.
-
-    Who begins anew after being told that the broker was set back goes on at its cursor; to whoever lost only his own directory
-    every repeat must have been in doubt.
-    """
-    expected: dict[tuple[str, str], int] = {}
-    ids: dict[tuple[str, str], str] = {}
-    taken_up: dict[str, set[str]] = {}
-    """Of whom was told something: the topics taken up again since."""
-    anew: set[str] = set()
-    is_broker_older = False
+    """S11 to S14: a subscription is handed every message from its start on, in order, once; repeats only if in doubt."""
+    expected: dict[Lane, int] = {}
+    renewals = _Renewals()
     for _, event in evidence.steps(*_OF_SUBSCRIPTIONS):
-        if event["kind"] != "ok":
-            continue
-        name = str(event.get("subscription"))
-        key = name, str(event.get("topic_id"))
+        lane = str(event.get("subscription")), str(event.get("topic_id"))
         match event["op"]:
-            case "set_back":
-                is_broker_older = is_broker_older or event.get("name") == "broker"
-            case "told":
-                taken_up[str(event["process"])] = set()
-                anew.discard(str(event["process"]))
-            case "start_over":
-                anew.add(name)
             case "subscribe":
-                is_other = ids.get(key, event.get("subscription_id")) != event.get("subscription_id")
-                ids[key] = str(event.get("subscription_id"))
-                is_anew = is_other or (name in anew and is_broker_older)
-                if key not in expected or (key[1] not in taken_up.get(name, key[1]) and is_anew):
-                    expected[key] = int(event.get("cursor", event["start"]) or 0)
-                    taken_up.setdefault(name, set()).add(key[1])
+                if renewals.take_up(lane, event, is_new=lane not in expected):
+                    expected[lane] = int(event.get("cursor", event["start"]) or 0)
             case "deliver":
-                yield from _delivered(event, key, expected)
+                yield from _delivered(event, lane, expected)
             case "gap" | "skip":
-                yield from _passed_over(event, key, expected)
+                yield from _passed_over(event, lane, expected)
             case "repeat":
-                expected[key] = int(event["first"] or 0)
+                expected[lane] = int(event["first"] or 0)
             case "drained":
-                if expected.get(key, 0) < int(event["end"] or 0):
-                    yield f"{key} was handed up to {expected.get(key)} of {event['end']}: unseen"
+                if expected.get(lane, 0) < int(event["end"] or 0):
+                    yield f"{lane} was handed up to {expected.get(lane)} of {event['end']}: unseen"
+            case _:
+                renewals.on_event(event)
 
 
-def _delivered(event: Event, key: tuple[str, str], expected: dict[tuple[str, str], int]) -> Iterator[str]:
+def _delivered(event: Event, key: Lane, expected: dict[Lane, int]) -> Iterator[str]:
     offset = int(event["offset"] or 0)
     if key not in expected:
         yield f"{key} got {offset} without a subscription"
@@ -207,7 +234,7 @@ def _delivered(event: Event, key: tuple[str, str], expected: dict[tuple[str, str
     expected[key] = offset + 1
 
 
-def _passed_over(event: Event, key: tuple[str, str], expected: dict[tuple[str, str], int]) -> Iterator[str]:
+def _passed_over(event: Event, key: Lane, expected: dict[Lane, int]) -> Iterator[str]:
     """A gap or a skip is told; a gap begins where the next message was due."""
     first, end = int(event["first"] or 0), int(event["end"] or 0)
     if event["op"] == "gap" and first != expected.get(key):
