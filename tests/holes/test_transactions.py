@@ -3,11 +3,14 @@
 
 from __future__ import annotations
 
+import sqlite3
+from collections.abc import Callable
+
 import pytest
 
 from oncemq.client.client import Client
 from oncemq.core.packets import Ack, AckDone, Transact, TransactDone
-from oncemq.errors import BrokerUnreachable, Diverged, Fenced, Refused, Uncertain, WrongAuthority
+from oncemq.errors import BrokerUnreachable, Damaged, Diverged, Fenced, Refused, Uncertain, WrongAuthority
 from oncemq.sim.disk import SimDisk
 from oncemq.sim.network import DROP, Verdict
 from oncemq.sim.scheduler import Killed
@@ -286,6 +289,45 @@ def test_h26_an_acknowledgement_without_an_answer_is_finished_by_a_transaction()
             assert message is not None
         be_quiet(world)
         assert work(worker) == b"1"
+        worker.close()
+
+    world.run(script)
+
+
+def flip_value(world: World, value: bytes) -> Callable[[], None]:
+    """Let a byte of a stored value rot; return what puts it right."""
+    for name in (name for name in world.disk.names() if name.startswith("segment-")):
+        content = world.disk.open(name).read(0, world.disk.size_of(name))
+        if value in content:
+            return world.disk.flip(name, content.index(value))
+    raise AssertionError(f"{value!r} is nowhere")
+
+
+def taken(client: Client, way: str, connection: sqlite3.Connection) -> bytes | None:
+    """The next message of "in", finished."""
+    if way == "receive":
+        with client.receive("in", timeout=0) as message:
+            return message and message.value
+    with client.transaction(connection, durable=False) if way == "database" else client.transaction() as transaction:
+        message = transaction.get("in", timeout=0)
+        return message and message.value
+
+
+@pytest.mark.parametrize("way", ["receive", "transaction", "database"])
+def test_r19_damage_that_was_put_right_is_no_longer_told(way: str) -> None:
+    """Damaged as long as it is so: a process that was told goes on once somebody has looked after the disk."""
+    world = prepared(0)
+
+    def script() -> None:
+        with world.connect("pub") as pub:
+            pub.put("in", b"worth keeping")
+        put_right = flip_value(world, b"worth keeping")
+        worker, connection = world.connect("worker"), sqlite3.connect(":memory:")
+        for _ in range(2):
+            with pytest.raises(Damaged):
+                taken(worker, way, connection)
+        put_right()
+        assert [taken(worker, way, connection) for _ in range(2)] == [b"worth keeping", None]
         worker.close()
 
     world.run(script)

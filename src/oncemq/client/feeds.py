@@ -15,7 +15,7 @@ from oncemq.core.packets import NOBODY, Ack, AckDone, Blocks, Get, SubscriptionI
 from oncemq.core.slot import Slot
 from oncemq.core.subscriber import Span, Subscriber
 from oncemq.core.topics import DATABASE
-from oncemq.errors import Diverged, Gap, Refused
+from oncemq.errors import Damaged, Diverged, Gap, Refused
 from oncemq.journal.codec import BadRecord, decode_delivery
 from oncemq.limits import GET_BYTES, GET_PARK_MS
 from oncemq.model.message import Message
@@ -85,6 +85,9 @@ class Feed:
             self._subscriber.raise_if_blocked()
         except Gap as gap:
             self._subscriber.pass_over(Span(gap.first, gap.end))
+            raise
+        except Damaged:
+            self._subscriber.settle("repeat")  # The next call asks again: it may have been put right.
             raise
 
     def has_message(self) -> bool:

@@ -110,3 +110,4 @@ class Relay(Subscriber):
         topic_id = str(self._ids[told.topic])
         self.note("ok", "damaged", subscription=self.name, topic_id=topic_id, first=told.first, end=told.end)
         self.world.repair()
+        self.world.clock.pause(200)
