@@ -119,7 +119,9 @@ else
     make_debian
     echo "==> Debian took $(since "$started") s"
 fi
+# What an installer writes, and a bootstrapped tree lacks.
 cp -L /etc/resolv.conf "$root/etc/resolv.conf"
+printf '127.0.0.1 localhost\n::1 localhost\n' >"$root/etc/hosts"
 if [ -n "${PIP_CERT:-}" ]; then
     install -D -m 644 "$PIP_CERT" "$root/etc/ssl/pip-cert.pem"
 fi
