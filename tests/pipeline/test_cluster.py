@@ -34,7 +34,7 @@ def submitted(master: str, *words: str) -> list[str]:
     """The command of the page, for this cluster and this Python."""
     (block,) = re.findall(r"^```sh\n(spark-submit .*?)^```", PAGE, flags=re.MULTILINE | re.DOTALL)
     text = block.replace("spark://host:7077", master).replace("/opt/venv/bin/python", sys.executable)
-    program, *command = shlex.split(text)
+    program, *command = shlex.split(text.replace("\\\n", " "))
     assert command.pop() == "job.py"
     more = [word for name, value in SETTINGS.items() for word in ("--conf", f"{name}={value}")]
     return [str(Path(sys.executable).with_name(program)), *command, *more, *words]
