@@ -82,6 +82,12 @@ def test_messages_are_gone_only_by_a_limit_or_for_a_database_that_was_set_back()
     assert laws(*ledger("b"), set_back, MISSED, END) == set()
 
 
+@pytest.mark.parametrize(("done", "is_sound"), CASES)
+def test_rows_without_places_are_judged_by_their_messages(done: list[str], is_sound: bool) -> None:
+    rows = [event("any", "effect", message=message) for message in done]
+    assert ("effects" not in laws(*ledger(), *rows, END)) is is_sound
+
+
 def test_an_effect_of_a_message_that_is_no_more_is_seen() -> None:
     """The broker was set back, and another message has that place now."""
     set_back = event("harness", "set_back", name="broker", copied=0)
