@@ -104,7 +104,7 @@ def _received(statistics: Statistics) -> Figure:
             each = [mean / at / nodes for at, mean in zip(line.at, line.means, strict=True)]
             right.plot(line.at, each, _MARKS[mode], color="black", label=f"ours, {mode}")
     flood = anchors.flood_receptions(nodes)
-    _formula(left, per_node, [flood * nodes * at for at in per_node], "2 × links − (nodes − 1) per message, degree 5")
+    _formula(left, per_node, [flood * nodes * at for at in per_node], "2 × links − (nodes − 1) per message")
     _formula(left, per_node, [(nodes - 1) * nodes * at for at in per_node], "a tree: nodes − 1 per message", "--")
     _formula(right, per_node, [flood] * len(per_node), f"2 × links − (nodes − 1) = {flood:.0f}, degree 5")
     _formula(right, per_node, [nodes - 1] * len(per_node), f"a tree: nodes − 1 = {nodes - 1}", "--")
