@@ -46,7 +46,8 @@ def people_of(plan: Plan, place: Callable[[str], Place], random: Random) -> Iter
         yield Wanderer(*place(f"wan{number}"), rounds=6, batch_max=batch_max)
     for number in range(plan.stagers):
         at = place(f"spark{number}")
-        yield Stager(*at, topics=topics, batches=at[3].randrange(3, 12), batch_max=batch_max)
+        batches, may_go_back = at[3].randrange(3, 12), "broker_set_back" not in plan.later
+        yield Stager(*at, topics=topics, batches=batches, batch_max=batch_max, may_go_back=may_go_back)
     for number in range(plan.sleepers):
         yield Sleeper(*place(f"sleeper{number}"), topics=topics[-1:], batch_max=batch_max)
     for number in range(plan.listeners):

@@ -64,6 +64,7 @@ class Swarm:
         self.random = self.scheduler.random("nemesis")
         self.line = self.scheduler.random("line")
         self.actors: list[Actor] = []
+        self._unfinished: list[Actor] = []
         self.strikes = 0
         """Faults drawn for instants; a cut may leave some out."""
         self.faults = 0
@@ -89,7 +90,7 @@ class Swarm:
         try:
             self._set_up()
             self._schedule_faults()
-            is_over = self.scheduler.run(until=lambda: all(actor.is_done for actor in self.actors), limit_us=900_000_000)
+            is_over = self.scheduler.run(until=self._is_over, limit_us=900_000_000)
             if is_over:
                 self.world.run(self._read_logs)
         finally:
@@ -99,6 +100,12 @@ class Swarm:
             stuck = [actor.name for actor in self.actors if not actor.is_done]
             violations["stuck"] = [f"{', '.join(stuck)} did not end within the simulated time"]
         return self._outcome(violations)
+
+    def _is_over(self) -> bool:
+        """Whether everybody is done. Asked after every event, so nobody is looked at again who was found done."""
+        while self._unfinished and self._unfinished[-1].is_done:
+            self._unfinished.pop()
+        return not self._unfinished
 
     def _outcome(self, violations: dict[str, list[str]]) -> Outcome:
         messages = len({event["message"] for event in self.history.events if event["op"] == "put" and event["kind"] == "invoke"})
@@ -117,6 +124,7 @@ class Swarm:
         self.world.start_broker()
         self.world.run(self._create_topics)
         self.actors += people_of(self.plan, self._place, self.random)
+        self._unfinished = list(self.actors)
         for actor in self.actors:
             self.give_life(actor)
         publisher, plug = self.world.network.publisher, Plug(lambda: self.world.disk, self.scheduler.random("plug"), self.note)
