@@ -34,6 +34,8 @@ SOUND = 4
 EVENTS_MAX = 1_000
 IN_MEMORY_ONLY = {"receptions"}
 """Laws that Spark does not judge; docs/archive.md says so."""
+ENDLESS = {"takes_a_gap_in_a_stream"}
+"""With this bug the first world in which it shows does not come to an end."""
 BENT_PER_WORLD = 150
 ALIKE_MAX = 4
 """How many histories are kept of those that break the same laws."""
@@ -119,7 +121,7 @@ def _is_judged(events: list[Event]) -> bool:
 @pytest.fixture(scope="module")
 def worlds() -> dict[str, list[Event]]:
     """Histories by name: the small worlds in which planted bugs show themselves, with their bug and without, and bent ones."""
-    buggy = {f"{name}-{seed}": simulated(seed, name) for name, seeds in CAUGHT_BY.items() for seed in seeds[:1]}
+    buggy = {f"{name}-{seeds[0]}": simulated(seeds[0], name) for name, seeds in CAUGHT_BY.items() if name not in ENDLESS}
     seeds = sorted({seeds[0] for seeds in CAUGHT_BY.values()})
     sound = {f"seed-{seed}": simulated(seed) for seed in seeds}
     chosen = dict(list({name: events for name, events in sound.items() if _is_judged(events)}.items())[:SOUND])

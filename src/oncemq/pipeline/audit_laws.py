@@ -85,17 +85,18 @@ def copies(events: DataFrame) -> Judged:
         events.where(is_ok("log") | is_told)
         .groupBy("run", "message", "topic_id")
         .agg(
-            F.count_if(is_ok("log")).alias("copies"),
+            F.min(F.when(is_ok("log"), F.col("offset"))).alias("at"),
+            F.max(F.when(is_ok("log"), F.col("offset"))).alias("also_at"),
             F.min(F.when(is_told, F.col("offset"))).alias("lowest"),
             F.max(F.when(is_told, F.col("offset"))).alias("highest"),
         )
     )
-    twice = text("%s is stored %d times in topic %s", "message", "copies", "topic_id")
+    twice = text("%s is stored at %d and at %d of topic %s", "message", "at", "also_at", "topic_id")
     told = text("%s was told %d and %d", "message", "lowest", "highest")
     return Judged(
         found,
         [
-            Charge("duplicate", "duplicated", F.col("copies") > 0, F.col("copies") > 1, twice),
+            Charge("duplicate", "duplicated", F.col("at").isNotNull(), F.col("at") != F.col("also_at"), twice),
             Charge("two-answers", "rolled back", F.col("lowest").isNotNull(), F.col("lowest") != F.col("highest"), told),
         ],
     )
