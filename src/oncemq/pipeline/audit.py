@@ -18,7 +18,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody writes it
 
 from oncemq.errors import UsageError
-from oncemq.pipeline import audit_archive, audit_deliveries, audit_laws, audit_sequences
+from oncemq.pipeline import audit_archive, audit_deliveries, audit_laws, audit_passed
 from oncemq.pipeline.audit_events import audit_session, is_ok, read_histories
 from oncemq.pipeline.audit_figures import Flow, Latency, Totals, flow, latencies, totals
 from oncemq.pipeline.audit_laws import SEEN, Charge, Judged
@@ -36,9 +36,7 @@ LAWS: dict[Callable[[DataFrame], Judged], tuple[str, ...]] = {
     audit_laws.told_too_early: ("recovered",),
     audit_deliveries.deliveries: audit_deliveries.STEPS,
     audit_deliveries.told: ("gap", "in_doubt"),
-    audit_sequences.relayed: ("relaying",),
-    audit_sequences.effects: ("booking",),
-    audit_sequences.skipped_unput: ("gap", "skip"),
+    audit_passed.skipped_unput: ("gap", "skip"),
 }
 """Every law, with the operations without which there is nothing to judge: a question that is not asked costs nothing."""
 
@@ -105,7 +103,7 @@ def audit(
         times, rates = latencies(events), flow(events, counted.span_us)
         return Audit(len(histories.runs), len(apart), counted, verdicts, doubts, times, rates)
     finally:
-        histories.events.unpersist()
+        histories.close()
 
 
 def operations(events: DataFrame) -> set[str]:
@@ -121,6 +119,9 @@ def set_back_runs(events: DataFrame) -> list[int]:
 def judge(events: DataFrame, runs: Mapping[int, str], happened: set[str]) -> list[Verdict]:
     """The verdicts of all laws over all runs, the guilty first."""
     verdicts = _verdicts([law(events) for law, needed in LAWS.items() if happened.intersection(needed)], runs)
+    if any(verdict.is_guilty and verdict.law == audit_laws.ONE_PLACE for verdict in verdicts):
+        exact = _verdicts([audit_laws.places_exactly(events)], runs)
+        verdicts = [verdict for verdict in verdicts if verdict.key not in {one.key for one in exact}] + exact
     if any(verdict.is_guilty and _is_unordered(verdict) for verdict in verdicts):
         verdicts = _told_apart(verdicts, _verdicts([audit_deliveries.told_apart(events)], runs))
     return sorted(verdicts, key=lambda verdict: (not verdict.is_guilty, verdict.verdict, verdict.law, verdict.subscription))

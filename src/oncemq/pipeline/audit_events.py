@@ -28,6 +28,8 @@ from oncemq.limits import AUDIT_PARTITION_BYTES, AUDIT_PARTITIONS_PER_CORE
 _TEXTS = ("process", "kind", "op", "message", "topic_id", "subscription", "stream", "name")
 _NUMBERS = ("t", "life", "offset", "start", "first", "end", "bound", "low", "number", "cursor", "told")
 _FLAGS = ("stored", "duplicate", "is_limited")
+_RARE = ("name", "start", "first", "end", "bound", "low", "cursor", "told", "is_limited")
+"""Fields of few events: kept as one, which is null for all others and then costs next to nothing to move and to keep."""
 _TORN = "torn"
 _LOCAL = re.compile("^file:/+")
 SEAT = ("t", "file", "block", "row")
@@ -86,7 +88,12 @@ class Histories:
     """The events of all runs, and the runs' names: the directories their files lie in."""
 
     events: DataFrame
+    kept: DataFrame
+    """What is kept on the executors, until `close`."""
     runs: dict[int, str]
+
+    def close(self) -> None:
+        self.kept.unpersist()
 
 
 def audit_session(spark: SparkSession, paths: Sequence[str]) -> SparkSession:
@@ -119,8 +126,14 @@ def read_histories(spark: SparkSession, paths: Sequence[str]) -> Histories:
     seated = [_seated(spark, frame, files) for frame in frames]
     events = seated[0] if len(seated) == 1 else seated[0].unionByName(seated[1])
     # Most laws look at one message at a time: laid out by message once, they need no shuffle of their own.
-    spread = events.repartition(int(spark.conf.get("spark.sql.shuffle.partitions") or 1), "run", "message")
-    return Histories(spread.persist(StorageLevel.MEMORY_AND_DISK), {file.run: _directory(file.path) for file in files})
+    spread = _packed(events).repartition(int(spark.conf.get("spark.sql.shuffle.partitions") or 1), "run", "message")
+    kept = spread.persist(StorageLevel.MEMORY_AND_DISK)
+    return Histories(kept.select("*", "rare.*").drop("rare"), kept, {file.run: _directory(file.path) for file in files})
+
+
+def _packed(events: DataFrame) -> DataFrame:
+    has_any = F.coalesce(*(F.col(name).cast("string") for name in _RARE)).isNotNull()
+    return events.withColumn("rare", F.when(has_any, F.struct(*_RARE))).drop(*_RARE)
 
 
 def _read_lines(spark: SparkSession, files: list[str]) -> DataFrame:

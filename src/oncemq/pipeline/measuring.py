@@ -30,7 +30,7 @@ class SparkRig:
         self._rows = rows
         self._passes = 0
         self._is_own = SparkSession.getActiveSession() is None
-        self.spark: SparkSession = spark_session(master=master, name="oncemq-bench", memory="2g")
+        self.spark: SparkSession = spark_session(master=master, name="oncemq-bench", memory="4g")
 
     def read_batch(self) -> float:
         """spark.read → noop; seconds."""
