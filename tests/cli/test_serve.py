@@ -147,7 +147,7 @@ def test_a_port_in_use_is_told(serve: Serve, start: Start, tmp_path: Path) -> No
     ended = start("serve", tmp_path / "other", "--address", address, "--json").end()
 
     assert (ended.code, ended.error["error"], ended.out) == (2, "usage_error", b"")
-    assert "is another broker running there?" in ended.error["text"]
+    assert "is another broker running there" in ended.error["text"]
 
 
 def test_a_directory_in_use_is_told_with_the_process(serve: Serve, start: Start, tmp_path: Path) -> None:
