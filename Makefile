@@ -4,8 +4,9 @@
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
-# Processes that run tests at the same time. Real ones share a worker by file, and so one Spark.
+# Processes that run tests at the same time. Those with real processes wait more than they work, and share a worker by file, and so one Spark.
 WORKERS ?= 2
+REAL_WORKERS ?= 3
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test lint bench coverage mutation features reference fresh clean
@@ -30,7 +31,7 @@ test: lint ## What CI runs: lint, then unit tests, then real processes
 	@echo "==> tests: rules and machines"
 	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist=worksteal -m "not real"
 	@echo "==> tests: real processes"
-	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist=loadfile -m real
+	@$(BIN)/python -m pytest -q -n $(REAL_WORKERS) --dist=loadfile -m real
 	@echo "==> all green"
 
 lint: $(READY) ## ruff (rules and format) and mypy --strict
