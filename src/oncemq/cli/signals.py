@@ -14,14 +14,15 @@ from typing import Self
 
 
 class StopAsked:
-    """While it is entered, SIGTERM and SIGINT make `is_set` true and do nothing else."""
+    """While it is entered, SIGTERM, SIGINT and whatever else is named make `is_set` true and do nothing else."""
 
-    def __init__(self) -> None:
+    def __init__(self, *also: signal.Signals) -> None:
         self.is_set = False
+        self._numbers = (signal.SIGTERM, signal.SIGINT, *also)
         self._before: dict[signal.Signals, object] = {}
 
     def __enter__(self) -> Self:
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in self._numbers:
             self._before[number] = signal.signal(number, self._on_signal)
         return self
 

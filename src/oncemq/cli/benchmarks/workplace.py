@@ -156,8 +156,8 @@ def _interruptible() -> Iterator[ExitStack]:
 
 @contextmanager
 def _uninterrupted() -> Iterator[None]:
-    """Put Ctrl-C off until the end of a few lines."""
-    with StopAsked() as stop:
+    """Put Ctrl-C and its like off until the end of a few lines."""
+    with StopAsked(signal.SIGHUP) as stop:
         yield
     if stop.is_set:
         raise KeyboardInterrupt
