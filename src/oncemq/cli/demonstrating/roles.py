@@ -36,7 +36,7 @@ _VALUE_BYTES = 100
 class Steady(Publisher):
     """Puts a few messages at a time, again and again."""
 
-    def _act(self, client: Client) -> None:
+    def act(self, client: Client) -> None:
         self._put_many(client, self._new(_PUT_TOGETHER))
 
     def _value(self, name: str) -> bytes:
