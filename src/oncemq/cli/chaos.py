@@ -16,17 +16,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from oncemq.cli.exits import Exit
 from oncemq.cli.options import Json
 from oncemq.cli.output import Output, output_of
-from oncemq.cli.torture import Keep, Seed, clean_up, directory_of, interruptible, report
-from oncemq.errors import UsageError
+from oncemq.cli.torture import Keep, Seed, directory_of, judged
 
 if TYPE_CHECKING:
     from rich.live import Live
     from rich.table import Table
 
     from oncemq.cli.torturing.cast import Player
+    from oncemq.cli.torturing.verdict import Verdict
 
 _REFRESH_S = 0.25
 
@@ -56,23 +55,15 @@ def chaos(
 
     output, directory = output_of(context), directory_of(keep)
     plan = Plan(directory, ("client_kill",), 2**31, seconds, secrets.randbelow(2**31) if seed is None else seed)
-    is_kept = True  # Whatever nobody expected is worth a look.
-    with interruptible():
-        try:
-            with Board(output, directory) as board:
-                run = f"chaos-{secrets.token_hex(4)}"
-                performance = Chaos(plan, board.update, run=run, guests=clients, address=address)
-                board.players = performance.players
-                started = time.monotonic()
-                verdict = performance.run()
-            is_kept = bool(verdict.violations) or keep is not None
-            report(output, performance, verdict, time.monotonic() - started)
-        except (KeyboardInterrupt, UsageError):
-            is_kept = keep is not None
-            raise
-        finally:
-            clean_up(output, directory, is_kept=is_kept)
-    return Exit.FAILED if verdict.violations else Exit.OK
+
+    def perform() -> tuple[Chaos, Verdict]:
+        with Board(output, directory) as board:
+            run = f"chaos-{secrets.token_hex(4)}"
+            performance = Chaos(plan, board.update, run=run, guests=clients, address=address)
+            board.players = performance.players
+            return performance, performance.run()
+
+    return judged(output, directory, perform, is_wanted=keep is not None)
 
 
 class Board:

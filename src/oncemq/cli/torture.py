@@ -14,7 +14,7 @@ import shutil
 import signal
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -88,17 +88,25 @@ def torture(
     output, chosen = output_of(context), ("crash_point",) if transactions else _faults(faults)
     directory = directory_of(keep)
     plan = Plan(directory, chosen, kills, seconds, seed)
-    is_kept = True  # Whatever nobody expected is worth a look.
+
+    def perform() -> tuple[Performance, Verdict]:
+        with Progress(output, kills) as progress:
+            performance = _performance(plan, transactions, progress)
+            return performance, performance.run()
+
+    return judged(output, directory, perform, is_wanted=keep is not None)
+
+
+def judged(output: Output, directory: Path, perform: Callable[[], tuple[Performance, Verdict]], *, is_wanted: bool) -> int:
+    """Run it and say what came of it. Its directory stays if that is wanted, or if something is worth a look."""
+    is_kept, started = True, time.monotonic()  # Whatever nobody expected is worth a look.
     with interruptible():
         try:
-            with Progress(output, kills) as progress:
-                performance = _performance(plan, transactions, progress)
-                started = time.monotonic()
-                verdict = performance.run()
-            is_kept = bool(verdict.violations) or keep is not None
+            performance, verdict = perform()
+            is_kept = bool(verdict.violations) or is_wanted
             report(output, performance, verdict, time.monotonic() - started)
         except (KeyboardInterrupt, UsageError):
-            is_kept = keep is not None
+            is_kept = is_wanted
             raise
         finally:
             clean_up(output, directory, is_kept=is_kept)

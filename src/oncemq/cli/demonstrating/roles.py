@@ -15,15 +15,11 @@ import sys
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 
-from oncemq import Client, InDoubt, Message, NotCommitted, Uncertain, connect
+from oncemq import Client, InDoubt, NotCommitted, Uncertain, connect
 from oncemq.cli.torturing.roles import AWAY, BATCH_MAX, MAY_END, Application, Librarian, Part, Publisher, Subscriber
-
-if TYPE_CHECKING:
-    from oncemq.client.listening import Listener
 
 TOPIC = "orders"
 _WAIT_S = 0.2
@@ -53,19 +49,8 @@ class Plain(Subscriber):
 class Live(Subscriber):
     """Has messages pushed."""
 
-    def __init__(self, part: Part) -> None:
-        super().__init__(part)
-        self._listener: Listener[Message] | None = None
-
-    def _begin(self) -> Client:
-        client = super()._begin()
-        self._listener = None
-        return client
-
     def _act(self, client: Client) -> None:
-        if self._listener is None:
-            self._listener = client.listen(TOPIC)
-        self._deliver([self._listener.next(_WAIT_S)])
+        self._hear(client)
 
 
 class Ledger(Application):
