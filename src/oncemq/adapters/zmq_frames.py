@@ -9,6 +9,8 @@ Next: adapters/zmq_link.py and adapters/zmq_network.py, which use it.
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
 from typing import Final
 
 import zmq
@@ -22,6 +24,10 @@ EVENTS: Final = int(zmq.EVENTS)
 READABLE: Final = int(zmq.POLLIN)
 _VIEW_BYTES = 64 * KIB
 """From this size on a frame is handed out as a view: below, a copy costs less than the view. measured: bench put."""
+
+let_it_leave: Final[Callable[[], None]] = getattr(os, "sched_yield", lambda: None)
+"""Call it behind the last frame of a packet. Whoever sends has something else to do before it waits, and ZeroMQ's own thread,
+which writes to the connection, is often put behind it on the same core. measured: 12 % of a synchronous put (bench latency)."""
 
 
 def receive_frames(socket: zmq.Socket[bytes]) -> Frames:

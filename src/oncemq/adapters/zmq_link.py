@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 import zmq
 
-from oncemq.adapters.zmq_frames import EVENTS, MORE, NOW, READABLE, receive_frames
+from oncemq.adapters.zmq_frames import EVENTS, MORE, NOW, READABLE, let_it_leave, receive_frames
 from oncemq.adapters.zmq_live import ZmqLiveLink, as_reached
 from oncemq.errors import UsageError
 from oncemq.limits import NETWORK_BACKLOG_PACKETS
@@ -53,6 +53,7 @@ class ZmqLink:
             send(frames[-1], NOW)
         except zmq.Again:
             return False
+        let_it_leave()
         return True
 
     def receive(self, timeout_ms: int) -> Frames | None:

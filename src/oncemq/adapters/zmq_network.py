@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 
 import zmq
 
-from oncemq.adapters.zmq_frames import EVENTS, MORE, NOW, READABLE, receive_frames
+from oncemq.adapters.zmq_frames import EVENTS, MORE, NOW, READABLE, let_it_leave, receive_frames
 from oncemq.adapters.zmq_live import ZmqPublisher
 from oncemq.errors import UsageError
 from oncemq.limits import BLOCK_BYTES_MAX, MIB, NETWORK_BACKLOG_PACKETS
@@ -104,6 +104,7 @@ class ZmqNetwork:
                 raise
             self.dropped += 1  # Gone, or too slow to be waited for: it will ask again.
             return False
+        let_it_leave()
         return True
 
     def close(self) -> None:
