@@ -7,10 +7,12 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import oncemq
+from tests.client.databases import Base, postgresql, postgresql_base, sqlite_base
 
 Connect = Callable[..., oncemq.Client]
 
@@ -51,3 +53,28 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def client(connect: Connect) -> oncemq.Client:
     return connect("one")
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with pytest.MonkeyPatch.context() as patch, postgresql(tmp_path_factory.mktemp("pg"), patch) as uri:
+        yield uri
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.real)])
+def base(request: pytest.FixtureRequest, tmp_path: Any) -> Iterator[Base]:
+    if request.param == "sqlite":
+        found = sqlite_base(tmp_path / "application.db")
+    else:
+        found = postgresql_base(request.getfixturevalue("server"))
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def worker(connect: Connect, topic: str) -> oncemq.Client:
+    """A client that subscribes to a topic with five messages, 0 to 4."""
+    client = connect("worker")
+    client.subscribe(topic)
+    connect("publisher").put_many(topic, [b"%d" % number for number in range(5)])
+    return client

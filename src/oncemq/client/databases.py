@@ -11,6 +11,7 @@ Next: client/effects.py for the order in which all this is called.
 from __future__ import annotations
 
 import sqlite3
+import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, Protocol, runtime_checkable
@@ -46,7 +47,8 @@ class Database(Protocol):
 
     def commit(self) -> None: ...
 
-    def rollback(self) -> None: ...
+    def rollback(self) -> None:
+        """Undo everything since `begin`; without a transaction do nothing."""
 
     def let_go(self) -> bool:
         """End the transaction if the application wrote nothing in it, so others need not wait; False if it may have."""
@@ -76,20 +78,31 @@ class SqliteDatabase:
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
         self._changes = 0
+        self._versions: list[object] = []
 
     def is_in_transaction(self) -> bool:
         return self._connection.in_transaction
 
     def weakness(self) -> str:
         """FULL and EXTRA are durable enough: the broker is told one transaction late, which covers what FULL may lose."""
-        (_, _, path), *_ = self._connection.execute("PRAGMA database_list").fetchall()
-        (mode,) = self._connection.execute("PRAGMA journal_mode").fetchone()
-        (synchronous,) = self._connection.execute("PRAGMA synchronous").fetchone()
-        if not path:
+        ((mode,),) = self._rows("PRAGMA journal_mode")
+        ((synchronous,),) = self._rows("PRAGMA synchronous")
+        if not self._path():
             return "the database is in memory"
         if str(mode).lower() in {"off", "memory"}:
             return f"PRAGMA journal_mode is {mode}"
         return "" if synchronous >= 2 else f"PRAGMA synchronous is {('OFF', 'NORMAL')[synchronous]} (use FULL)"
+
+    def _path(self) -> str:
+        (_, _, path), *_ = self._rows("PRAGMA database_list")
+        return str(path)
+
+    def _rows(self, statement: str, values: Sequence[object] = ()) -> list[Row]:
+        """Run a statement; its rows are tuples with text in them, whatever kinds the application has its own rows made of."""
+        cursor = self._connection.cursor()
+        cursor.row_factory = None
+        rows = cursor.execute(statement, tuple(values)).fetchall()
+        return [tuple(cell.decode() if isinstance(cell, bytes) else cell for cell in row) for row in rows]
 
     def begin(self) -> None:
         try:
@@ -98,12 +111,18 @@ class SqliteDatabase:
             if "locked" in str(problem) or "busy" in str(problem):
                 raise DatabaseBusy(str(problem)) from problem
             raise
-        self._changes = self._connection.total_changes
+        self._changes, self._versions = self._connection.total_changes, self._read_versions()
         self._connection.execute(f"SAVEPOINT {SAVEPOINT}")
+
+    def _read_versions(self) -> list[object]:
+        """What changes with a table that is made or dropped, which `total_changes` does not count."""
+        names = [str(name) for _, name, _ in self._rows("PRAGMA database_list")]
+        kinds = ("schema_version", "user_version")
+        return [self._rows(f'PRAGMA "{name}".{kind}') for name in names for kind in kinds]
 
     def execute(self, statement: str, values: Sequence[object] = ()) -> list[Row]:
         before = self._connection.total_changes
-        found = self._connection.execute(statement, tuple(values)).fetchall()
+        found = self._rows(statement, values)
         self._changes += self._connection.total_changes - before  # Ours: let_go() looks for the application's.
         return found
 
@@ -127,19 +146,20 @@ class SqliteDatabase:
     def let_go(self) -> bool:
         if not self._connection.in_transaction or self._connection.total_changes != self._changes:
             return False
+        if self._read_versions() != self._versions:
+            return False
         self._connection.execute("ROLLBACK")
         return True
 
     def reopened(self) -> Database:
-        (_, _, path), *_ = self._connection.execute("PRAGMA database_list").fetchall()
-        return SqliteDatabase(sqlite3.connect(path))
+        return SqliteDatabase(sqlite3.connect(self._path()))
 
     def close(self) -> None:
         self._connection.close()
 
 
 class PostgresDatabase:
-    """A connection of psycopg 3. The module itself is not imported: whoever has a connection has it."""
+    """A connection of psycopg 3. The module itself is not imported: whoever has a connection has it loaded."""
 
     def __init__(self, connection: Any) -> None:
         self._connection = connection
@@ -157,7 +177,8 @@ class PostgresDatabase:
         return " and ".join(weak)
 
     def _show(self, name: str) -> str:
-        return str(self._connection.execute(f"SHOW {name}").fetchone()[0])
+        ((value,),) = self._run(f"SHOW {name}")
+        return str(value)
 
     def begin(self) -> None:
         if self._connection.autocommit:
@@ -169,8 +190,10 @@ class PostgresDatabase:
             return self._patiently(statement, values)  # The one that may meet a row somebody else has not committed yet.
         return self._run(statement, values)
 
-    def _run(self, statement: str, values: Sequence[object]) -> list[Row]:
-        cursor = self._connection.execute(statement.replace("?", "%s"), tuple(values))
+    def _run(self, statement: str, values: Sequence[object] = ()) -> list[Row]:
+        """Run a statement on a plain cursor: the application's own may return other rows and write parameters in another way."""
+        cursor = sys.modules["psycopg"].Cursor(self._connection, row_factory=lambda _cursor: tuple)
+        cursor.execute(statement.replace("?", "%s"), tuple(values))
         return list(cursor.fetchall()) if cursor.description else []
 
     def lock_row(self, statement: str, values: Sequence[object]) -> list[Row]:
@@ -187,12 +210,12 @@ class PostgresDatabase:
             if type(problem).__name__ == "LockNotAvailable":
                 raise DatabaseBusy(str(problem).strip()) from problem
             raise
-        self._connection.execute("SELECT set_config('lock_timeout', %s, true)", (before,))
+        self._run("SELECT set_config('lock_timeout', ?, true)", (before,))
         return found
 
     def release(self) -> bool:
-        if self._status() != "INTRANS":
-            return False
+        if not self.is_in_transaction():
+            return False  # After a statement that failed the database itself says why it refuses.
         try:
             self._connection.execute(f"RELEASE {SAVEPOINT}")
         except Exception as problem:

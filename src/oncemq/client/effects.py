@@ -30,7 +30,6 @@ from oncemq.errors import (
     DatabaseBusy,
     EndedEarly,
     Gap,
-    InvalidName,
     NotCommitted,
     NotDurable,
     Uncertain,
@@ -51,6 +50,7 @@ _CREATE = """CREATE TABLE IF NOT EXISTS {table} (
     client TEXT NOT NULL, log TEXT NOT NULL, subscription BIGINT NOT NULL, topic TEXT NOT NULL,
     next_offset BIGINT NOT NULL, start_id TEXT NOT NULL, append_number BIGINT NOT NULL,
     session TEXT NOT NULL, holder TEXT NOT NULL, PRIMARY KEY (client, log, subscription))"""
+_LOOK = "SELECT client FROM {table} WHERE client = ''"
 _INSERT = "INSERT INTO {table} VALUES (?, ?, ?, ?, ?, '', 0, ?, ?) ON CONFLICT DO NOTHING"
 _SELECT = "SELECT next_offset, start_id, append_number, session FROM {table} WHERE client = ? AND log = ? AND subscription = ?"
 _CLAIM = "UPDATE {table} SET session = ?, holder = ? WHERE client = ? AND log = ? AND subscription = ?"
@@ -80,7 +80,26 @@ class Table:
         return [tuple(row) for row in self.database.execute(statement.format(table=self._name), values)]
 
     def create(self) -> None:
-        self._run(_CREATE)
+        """Make the table unless it is there: somebody else may have made it for whom may not, or be making it right now."""
+        if self._is_there():
+            return
+        try:
+            self.database.begin()
+            self._run(_CREATE)
+            self.database.commit()
+        except BaseException as problem:
+            self.database.rollback()
+            if not (isinstance(problem, Exception) and self._is_there()):
+                raise
+
+    def _is_there(self) -> bool:
+        try:
+            self._run(_LOOK)
+        except Exception:  # Each database has another one for a table that is not there.
+            return False
+        finally:
+            self.database.rollback()
+        return True
 
     def lock(self, feed: Feed) -> tuple[int, Bookmark, bytes]:
         """Lock the row, which is made if it is missing; return its place, its bookmark and whose it is."""
@@ -108,6 +127,10 @@ class Table:
         """Where the row stands; None if there is none."""
         rows = self._run(_SELECT, *self._key(feed))
         return rows[0][0] if rows else None
+
+    def settled_offset(self, feed: Feed) -> object:
+        """Where the row stands once nobody holds it any more: a commit without an answer may still be on its way."""
+        return self.lock(feed)[0]
 
     def holders(self) -> str:
         """Which processes made rows of this client theirs last."""
@@ -157,26 +180,16 @@ class Effects:
         if database.is_in_transaction():
             raise UsageError(
                 "the connection is inside a transaction already: commit or roll it back before client.transaction(connection), "
-                "so that effects and place are committed by the same one"
+                "so that effects and place are committed by the same one (a sqlite3 connection with autocommit=False is always "
+                "inside one: leave autocommit as it is by default)"
             )
         if self._prepared.get(name) is connection:
             return
         weakness = database.weakness()
         if weakness and durable:
             raise NotDurable(weakness)
-        self._create(table)
+        table.create()
         self._prepared[name] = connection
-
-    @staticmethod
-    def _create(table: Table) -> None:
-        database = table.database
-        try:
-            database.begin()
-            table.create()
-            database.commit()
-        except BaseException:
-            database.rollback()
-            raise
 
     def feed(self, topic: str) -> Feed:
         held = self._gets.find(topic)
@@ -212,7 +225,7 @@ class DatabaseTransaction:
 
     def __init__(self, effects: Effects, database: Database, connection: object, name: str, *, durable: bool) -> None:
         if not name.replace("_", "a").isalnum() or not name.isascii() or name[:1].isdigit():
-            raise InvalidName("table", name)
+            raise UsageError(f"table {name[:60]!r} is not valid: use ASCII letters, digits and '_', not beginning with a digit")
         self._effects = effects
         self._database = database
         self._table = Table(database, name, effects.session)
@@ -250,6 +263,8 @@ class DatabaseTransaction:
         if not self._is_open:
             raise UsageError("this transaction is over: use it inside its with block")
         whole(count, "the count of get_many", 1)
+        if not self._database.is_in_transaction():
+            raise EndedEarly()  # Now: with autocommit the row would move by itself, and the effect be left behind.
         place = self._wait(check_topic(topic), milliseconds(timeout))
         before = place.feed.place, place.feed.bookmark
         found: list[Message] = []
@@ -379,14 +394,16 @@ class DatabaseTransaction:
         moved = [place for place in self._places.values() if place.now != place.begin]
         if not moved:
             raise problem
+        self._database.rollback()  # What is still open here was not committed, and would hold the row.
         try:
             other = self._database.reopened()
         except Exception as trouble:
             raise Uncertain(f"{problem}; and the database cannot be asked: {trouble}") from problem
         try:
-            rows = [self._table.elsewhere(other).offset(place.feed) for place in moved]
+            rows = [self._table.elsewhere(other).settled_offset(place.feed) for place in moved]
+        except DatabaseBusy as trouble:
+            raise Uncertain(f"{problem}; and its outcome is not decided yet: {trouble}") from problem
         finally:
             other.close()
         if rows != [place.now for place in moved]:
-            self._database.rollback()
             raise problem

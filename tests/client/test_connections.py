@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: Apache-2.0
+"""transaction(connection) with the connections that applications really have: their own rows, autocommit, pools, few rights."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg.rows import dict_row
+
+import oncemq
+from oncemq.client.databases import PostgresDatabase
+from tests.client.conftest import Connect
+from tests.client.databases import Base, sqlite_base
+
+
+def _dictionaries(cursor: sqlite3.Cursor, row: tuple[object, ...]) -> dict[str, object]:
+    return {column[0]: cell for column, cell in zip(cursor.description, row, strict=True)}
+
+
+def take_two(worker: oncemq.Client, connection: Any, topic: str) -> list[bytes]:
+    """Two transactions: the first makes the row, the second reads it back."""
+    found: list[bytes] = []
+    for _ in range(2):
+        with worker.transaction(connection) as transaction:
+            message = transaction.get(topic, timeout=5)
+            assert message is not None
+            found.append(message.value)
+    return found
+
+
+def test_rows_may_be_dictionaries(worker: oncemq.Client, base: Base, topic: str) -> None:
+    connection = base.connect()
+    connection.row_factory = _dictionaries if base.kind == "sqlite" else dict_row
+    assert take_two(worker, connection, topic) == [b"0", b"1"]
+
+
+def test_text_of_sqlite_may_be_bytes(worker: oncemq.Client, tmp_path: Path, topic: str) -> None:
+    base = sqlite_base(tmp_path / "a.db")
+    connection = base.connect()
+    connection.text_factory = bytes
+    assert take_two(worker, connection, topic) == [b"0", b"1"]
+    base.close()
+
+
+@pytest.mark.real
+def test_cursors_of_postgresql_may_write_parameters_in_another_way(worker: oncemq.Client, server: str, topic: str) -> None:
+    with psycopg.connect(server, cursor_factory=psycopg.RawCursor) as connection:
+        assert take_two(worker, connection, topic) == [b"0", b"1"]
+
+
+@pytest.mark.parametrize("autocommit", [False, True])
+def test_h08_a_get_after_a_commit_inside_moves_nothing(worker: oncemq.Client, base: Base, topic: str, autocommit: bool) -> None:
+    """With autocommit the row would be moved and committed at once, and the message's effect never happen."""
+    connection = base.connect(autocommit=autocommit)
+    with pytest.raises(oncemq.EndedEarly), worker.transaction(connection) as transaction:
+        message = transaction.get(topic, timeout=5)
+        assert message is not None
+        base.add(connection, message.value)
+        connection.execute("COMMIT")
+        transaction.get(topic, timeout=5)
+        raise AssertionError
+    with worker.transaction(base.connect()) as transaction:
+        message = transaction.get(topic, timeout=5)
+        assert message is not None
+        assert message.value == b"1"
+    assert base.effects() == [b"0"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    ["CREATE TABLE made (value TEXT)", "CREATE TEMP TABLE made (value TEXT)", "PRAGMA user_version = 7", "DROP TABLE spare"],
+)
+def test_what_was_changed_before_the_wait_for_a_message_is_kept(
+    worker: oncemq.Client, tmp_path: Path, topic: str, change: str
+) -> None:
+    """While it waits a transaction of SQLite lets others write, unless the application has changed anything in it."""
+    base = sqlite_base(tmp_path / "a.db")
+    connection = base.connect()
+    connection.execute("CREATE TABLE spare (value TEXT)")
+    connection.commit()
+    with worker.transaction(connection) as transaction:
+        assert len(transaction.get_many(topic, 5, timeout=5)) == 5
+    with worker.transaction(connection) as transaction:
+        connection.execute(change)
+        assert transaction.get(topic, timeout=0) is None
+    assert _tables(connection) == _tables_after(change)
+    assert connection.execute("PRAGMA user_version").fetchone() == (7 if "user_version" in change else 0,)
+    base.close()
+
+
+def _tables(connection: Any) -> set[str]:
+    every = "SELECT name FROM sqlite_master WHERE type = 'table' UNION SELECT name FROM sqlite_temp_master WHERE type = 'table'"
+    return {row[0] for row in connection.execute(every)} - {"effects", "oncemq_cursors"}
+
+
+def _tables_after(change: str) -> set[str]:
+    return ({"spare"} if "DROP" not in change else set()) | ({"made"} if "made" in change else set())
+
+
+@pytest.mark.real
+def test_a_statement_that_failed_inside_is_told_by_the_database(worker: oncemq.Client, server: str, topic: str) -> None:
+    """Swallowed by the application, it still ends the transaction: nobody committed anything early."""
+    with psycopg.connect(server) as connection:
+        with pytest.raises(psycopg.errors.InFailedSqlTransaction), worker.transaction(connection) as transaction:
+            assert transaction.get(topic, timeout=5) is not None
+            with pytest.raises(psycopg.errors.UndefinedColumn):
+                connection.execute("SELECT nonsense")
+        assert take_two(worker, connection, topic) == [b"0", b"1"]
+
+
+@pytest.mark.real
+def test_workers_that_begin_at_the_same_time_make_the_table_once(connect: Connect, server: str, topic: str) -> None:
+    """CREATE TABLE IF NOT EXISTS is no protection in PostgreSQL: the second of two fails."""
+    made: list[bool] = []
+    barrier = threading.Barrier(4, timeout=60)
+
+    def begin(client: oncemq.Client) -> None:
+        with psycopg.connect(server) as connection:
+            barrier.wait()
+            with client.transaction(connection, table="places_" + topic[-12:]):
+                made.append(True)
+
+    workers = [threading.Thread(target=begin, args=(connect(f"worker{number}"),)) for number in range(4)]
+    for thread in workers:
+        thread.start()
+    for thread in workers:
+        thread.join(60)
+    assert made == [True] * 4
+
+
+@pytest.mark.real
+def test_a_table_that_is_there_needs_no_right_to_make_one(worker: oncemq.Client, server: str, topic: str) -> None:
+    table = "places_" + topic[-12:]
+    with psycopg.connect(server, autocommit=True) as owner:
+        with worker.transaction(owner, table=table):
+            pass
+        owner.execute(f"CREATE ROLE clerk_{table}")
+        owner.execute("REVOKE CREATE ON SCHEMA public FROM public")
+        owner.execute(f"GRANT SELECT, INSERT, UPDATE ON {table} TO clerk_{table}")
+    with psycopg.connect(server) as connection:
+        connection.execute(f"SET SESSION AUTHORIZATION clerk_{table}")
+        connection.commit()
+        with worker.transaction(connection, table=table) as transaction:
+            assert transaction.get(topic, timeout=5) is not None
+
+
+@pytest.mark.real
+def test_a_commit_without_an_answer_that_is_still_on_its_way_is_waited_for(
+    worker: oncemq.Client, server: str, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else it is told as failed although it happens a moment later."""
+    connection, watcher = psycopg.connect(server), psycopg.connect(server, autocommit=True)
+
+    def commit_once_somebody_waits(due_s: float) -> None:
+        while time.monotonic() < due_s and watcher.execute("SELECT count(*) FROM pg_locks WHERE NOT granted").fetchone() == (0,):
+            pass
+        connection.commit()
+
+    late = threading.Thread(target=commit_once_somebody_waits, args=(time.monotonic() + 5,))
+
+    def commit(_self: PostgresDatabase) -> None:
+        late.start()
+        raise psycopg.OperationalError("the connection is lost")
+
+    with worker.transaction(connection):
+        pass  # Makes the table.
+    with monkeypatch.context() as patch:
+        patch.setattr(PostgresDatabase, "commit", commit)
+        patch.setattr(PostgresDatabase, "rollback", lambda _self: None)  # Of no use on a connection that is lost.
+        with worker.transaction(connection) as transaction:
+            assert transaction.get(topic, timeout=5) is not None
+    late.join(60)
+    connection.close()
+    watcher.close()
