@@ -3,14 +3,16 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import subprocess
 import sys
+import weakref
 
 import pytest
 
-from oncemq.sim.swarm import run_seed
+from oncemq.sim.swarm import Swarm, run_seed
 
 
 @pytest.mark.parametrize("first", range(5_000, 5_100, 10))
@@ -30,3 +32,14 @@ def test_one_seed_is_one_history_whatever_the_hash_seed() -> None:
 
     assert one == other
     assert len({json.loads(line)["digest"] for line in one}) == len(one) == 12
+
+
+def test_nothing_is_left_of_a_world_that_is_over() -> None:
+    """Its broker still runs at the end. Left as it is, a thousand worlds would be in memory at once."""
+    swarm = Swarm(5_000)
+    world = weakref.ref(swarm.world)
+    swarm.run()
+    del swarm
+    gc.collect()
+
+    assert world() is None

@@ -99,7 +99,7 @@ class Base(ABC):
     def note(self, kind: str, operation: str, **fields: str | int | bool | None) -> None:
         scheduler = self.world.scheduler
         life = self.lives.get(scheduler.running, self.life)  # type: ignore[arg-type]
-        self.history.add(scheduler.time_us, self.name, life, kind, operation, **fields)
+        self.history.add(scheduler.time_us, self.name, life, kind, operation, fields)
 
     def connect(self) -> Client:
         """Connect, however often it takes."""

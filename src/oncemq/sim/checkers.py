@@ -80,15 +80,18 @@ def inconsistent_offsets(evidence: Evidence) -> Iterator[str]:
     """S5 and S7: one (topic, offset) means one message, for everybody, for ever, and in the log at the end."""
     log, forks = evidence.log, evidence.forks
     seen: dict[Place, tuple[object, int]] = {}
+    has_restores = bool(forks.broker)
     for index, event in evidence.steps("put", *SEEN, "set_back"):
         if event["op"] == "set_back":
             if event["name"] == BROKER:
                 seen = {place: entry for place, entry in seen.items() if entry[1] < int(event["copied"] or 0)}
         elif event["kind"] == "ok" and event.get("offset") is not None:
-            place, message, process = place_of(event), event["message"], str(event["process"])
-            if log.get(place, message) != message and not forks.may_be_gone(process, index, str(message)):
-                yield f"{place} was {message} ({event['op']} of {process}), and is {log[place]} in the log"
-            elif not forks.is_stale(process, index) and seen.setdefault(place, (message, index))[0] != message:
+            place, message = place_of(event), event["message"]
+            if log.get(place, message) != message and not forks.may_be_gone(str(event["process"]), index, str(message)):
+                yield f"{place} was {message} ({event['op']} of {event['process']}), and is {log[place]} in the log"
+            elif has_restores and forks.is_stale(str(event["process"]), index):
+                continue
+            elif seen.setdefault(place, (message, index))[0] != message:
                 yield f"{place} was {seen[place][0]} and later {message} ({event['op']})"
 
 
@@ -140,14 +143,14 @@ def real_time_order(evidence: Evidence) -> Iterator[str]:
             continue
         key = str(event["process"]), str(event["message"]), int(event["life"] or 0)
         if event["kind"] == "invoke":
-            floor[key] = dict(highest)
+            floor[key] = highest
         elif event["kind"] == "ok" and event["stored"] and event["offset"] is not None and not event["duplicate"]:
             topic, offset = str(event["topic_id"]), int(event["offset"])
             if offset <= floor.get(key, {}).get(topic, -1):
                 yield f"{event['message']} got {offset} in {topic}, below one that was confirmed before it began"
             if key in floor:  # Else it is news from before a directory was set back.
                 confirmed.append((index, topic, offset))
-                highest[topic] = max(highest.get(topic, -1), offset)
+                highest = highest | {topic: max(highest.get(topic, -1), offset)}  # Another one: floors keep theirs.
 
 
 _OF_SUBSCRIPTIONS = ("crash", "set_back", "told", "start_over", "subscribe", "deliver", "gap", "skip", "repeat", "drained")
@@ -207,6 +210,8 @@ def deliveries(evidence: Evidence) -> Iterator[str]:
     for _, event in evidence.steps(*_OF_SUBSCRIPTIONS):
         lane = str(event.get("subscription")), str(event.get("topic_id"))
         match event["op"]:
+            case "deliver" if expected.get(lane) == event["offset"]:
+                expected[lane] += 1
             case "subscribe":
                 if renewals.take_up(lane, event, is_new=lane not in expected):
                     expected[lane] = int(event.get("cursor", event["start"]) or 0)

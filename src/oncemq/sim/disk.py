@@ -99,8 +99,9 @@ class _Inode:
 
     def change(self, operation: _Operation) -> None:
         self.cache.apply(operation)
-        self.pending.append(operation)
-        if len(self.pending) > _PENDING_MAX:
+        pending = self.pending
+        pending.append(operation)
+        if len(pending) > _PENDING_MAX:
             self._write_back(_PENDING_MAX // 2)
 
     def sync(self) -> None:
@@ -112,8 +113,9 @@ class _Inode:
                 image.put(position, bytes([image.read(position, 1)[0] ^ mask]))
 
     def _write_back(self, count: int) -> None:
+        apply = self.platter.apply
         for operation in self.pending[:count]:
-            self.platter.apply(operation)
+            apply(operation)
         del self.pending[:count]
 
     def lose_power(self, random: Random) -> None:

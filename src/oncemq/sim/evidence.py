@@ -31,11 +31,10 @@ class Evidence:
     """One history."""
 
     def __init__(self, events: list[Event]) -> None:
-        self._events = events
         self._steps: dict[str, list[Step]] = defaultdict(list)
         steps = self._steps
-        for step in enumerate(events):
-            steps[step[1]["op"]].append(step)  # type: ignore[index]
+        for index, event in enumerate(events):
+            steps[event["op"]].append((index, event))  # type: ignore[index]
 
     def steps(self, *operations: str) -> list[Step]:
         """All events of these operations, whatever their kind, in order."""
@@ -50,6 +49,12 @@ class Evidence:
     def log(self) -> dict[Place, str]:
         """What is stored at the end."""
         return {place_of(event): str(event["message"]) for event in self.of("log")}
+
+    @cached_property
+    def shown(self) -> dict[Place, str]:
+        """What is stored at the end, and all that anybody was shown or told to be stored before."""
+        told = (event for _, event in self.steps("put", *SEEN) if event["kind"] == "ok" and event["offset"] is not None)
+        return self.log | {place_of(event): str(event["message"]) for event in told}
 
     @cached_property
     def lows(self) -> dict[str, int]:
@@ -68,4 +73,4 @@ class Evidence:
 
     @cached_property
     def forks(self) -> Forks:
-        return Forks(self._events)
+        return Forks(self.steps(*Forks.OPERATIONS) if "set_back" in self._steps else [])

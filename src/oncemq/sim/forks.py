@@ -24,7 +24,10 @@ BROKER = "broker"
 class Forks:
     """Everything about set-back directories in one history; places in it are numbers of events."""
 
-    def __init__(self, events: list[Event]) -> None:
+    OPERATIONS = ("set_back", "crash", "told", "welcome", "put", "drained")
+    """What it has to be shown, if any directory was set back."""
+
+    def __init__(self, steps: Iterable[tuple[int, Event]]) -> None:
         self._set_back: dict[str, list[tuple[int, int]]] = defaultdict(list)
         """Whose directory: (when it was set back, when the copy was made)."""
         self._told: dict[str, list[int]] = defaultdict(list)
@@ -36,9 +39,8 @@ class Forks:
         self._confirmed: dict[tuple[str, str], int] = {}
         """When a process was last told where a message of its own is."""
         begun: dict[tuple[str, int, str, str], int] = {}
-        if any(event["op"] == "set_back" for event in events):  # Else nobody asks for more than that there is nothing.
-            for index, event in enumerate(events):
-                self._read(index, event, begun)
+        for index, event in steps:
+            self._read(index, event, begun)
 
     def _read(self, index: int, event: Event, begun: dict[tuple[str, int, str, str], int]) -> None:
         process = str(event["process"])

@@ -16,6 +16,8 @@ import msgspec
 
 Event = dict[str, str | int | bool | None]
 
+_ENCODER = msgspec.json.Encoder()
+
 
 class History:
     """Events in the order they happened."""
@@ -23,15 +25,15 @@ class History:
     def __init__(self) -> None:
         self.events: list[Event] = []
 
-    def add(self, time_us: int, process: str, life: int, kind: str, operation: str, **fields: str | int | bool | None) -> None:
+    def add(self, time_us: int, process: str, life: int, kind: str, operation: str, fields: Event) -> None:
         self.events.append({"t": time_us, "process": process, "life": life, "kind": kind, "op": operation, **fields})
 
     def lines(self) -> Iterator[bytes]:
-        return map(msgspec.json.encode, self.events)
+        return map(_ENCODER.encode, self.events)
 
     def digest(self) -> str:
         """A name for this very history: two runs of one seed must agree on it."""
-        return hashlib.blake2b(b"\n".join(self.lines()), digest_size=12).hexdigest()
+        return hashlib.blake2b(_ENCODER.encode_lines(self.events)[:-1], digest_size=12).hexdigest()
 
 
 def read_history(lines: Iterator[bytes]) -> History:

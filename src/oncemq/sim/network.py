@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from oncemq.ports import Frames
 from oncemq.sim.live_link import SimLiveLink, SimPublisher
@@ -67,7 +68,7 @@ class SimNetwork:
         if link is None or link.address != address:
             return False
         transit = Transit(TO_CLIENT, link.name, link.connection, [bytes(frame) for frame in frames])
-        self._carry(transit, lambda: link.arrive(address, transit.frames))
+        self._carry(transit, partial(link.arrive, address, transit.frames))
         return True
 
     def close(self) -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from oncemq.sim.evidence import SEEN, Evidence, place_of
+from oncemq.sim.evidence import Evidence, place_of
 from oncemq.sim.forks import Event
 
 Key = tuple[str, str]
@@ -45,10 +45,7 @@ def effects(evidence: Evidence) -> Iterator[str]:
 
 def _owed(evidence: Evidence, process: str, topic: str, start: int) -> list[str]:
     """Every message of a topic that this process had to do: shown or told to anybody, and not told to be gone."""
-    shown = dict(evidence.log)
-    if not evidence.forks.broker:
-        told = (event for _, event in evidence.steps("put", *SEEN) if event["kind"] == "ok" and event["offset"] is not None)
-        shown |= {place_of(event): str(event["message"]) for event in told}
+    shown = evidence.log if evidence.forks.broker else evidence.shown
     missed = [(int(e["first"] or 0), int(e["end"] or 0)) for e in evidence.of("missed") if e["process"] == process]
     places = sorted(place for place in shown if place[0] == topic and place[1] >= start)
     return [shown[place] for place in places if not any(first <= place[1] < end for first, end in missed)]

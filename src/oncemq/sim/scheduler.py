@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable
+from functools import partial
 from random import Random
 
 from greenlet import getcurrent, greenlet
@@ -78,17 +79,15 @@ class Process:
             raise Killed()  # A dead process does not wait; it only unwinds.
         self._wake_number += 1
         if duration_us is not None:
-            number = self._wake_number
-            self._scheduler.after(duration_us, lambda: self._timer(number))
+            self._scheduler.after(duration_us, partial(self._timer, self._wake_number))
         self._scheduler.hub.switch()
 
     def wake(self) -> None:
         """End its wait at the next event."""
-        number = self._wake_number
-        self._scheduler.after(0, lambda: self._timer(number))
+        self._scheduler.after(0, partial(self._timer, self._wake_number))
 
     def _timer(self, number: int) -> None:
-        if number == self._wake_number:
+        if number == self._wake_number:  # Else it was woken before its time.
             self._wake_number += 1
             self.resume()
 
@@ -104,18 +103,21 @@ class Scheduler:
         self.running: Process | None = None
         self._events: list[tuple[int, int, Callable[[], None]]] = []
         self._number = 0
+        self._processes: list[Process] = []
 
     def random(self, name: str) -> Random:
         return stream(self.seed, name)
 
     def spawn(self, name: str, body: Callable[[], None]) -> Process:
         process = Process(self, name, body)
+        self._processes.append(process)
         self.after(0, process.resume)
         return process
 
     def after(self, delay_us: int, event: Callable[[], None]) -> None:
         self._number += 1
-        heapq.heappush(self._events, (self.time_us + max(0, delay_us), self._number, event))
+        due_us = self.time_us + delay_us if delay_us > 0 else self.time_us
+        heapq.heappush(self._events, (due_us, self._number, event))
 
     def current(self) -> Process:
         invariant(self.running is not None, "only a simulated process can wait")
@@ -147,14 +149,20 @@ class Scheduler:
 
     def run(self, *, until: Callable[[], bool], limit_us: int = 3_600_000_000) -> bool:
         """Let events happen until `until` holds; False if they ran out, or the simulated time did."""
-        end_us = self.time_us + limit_us
+        events, end_us = self._events, self.time_us + limit_us
         while not until():
-            if not self._events or self._events[0][0] > end_us:
+            if not events or events[0][0] > end_us:
                 return False
-            at_us, _, event = heapq.heappop(self._events)
-            self.time_us = at_us
+            self.time_us, _, event = heapq.heappop(events)
             event()
         return True
+
+    def end(self) -> None:
+        """The world is over: kill whoever still lives. A greenlet that waits for ever keeps everything on its stack for ever."""
+        for process in self._processes:
+            process.kill()
+        self._processes.clear()
+        self._events.clear()
 
 
 class SimClock:
@@ -164,9 +172,9 @@ class SimClock:
         self._scheduler = scheduler
 
     def now(self) -> Instant:
-        self._scheduler.time_us += 1
-        time_us = self._scheduler.time_us
-        return Instant(time_us // 1000, self.wall_us())
+        scheduler = self._scheduler
+        scheduler.time_us = time_us = scheduler.time_us + 1
+        return Instant(time_us // 1000, WALL_START_US + time_us + scheduler.wall_shift_us)
 
     def wall_us(self) -> int:
         return WALL_START_US + self._scheduler.time_us + self._scheduler.wall_shift_us

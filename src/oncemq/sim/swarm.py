@@ -64,6 +64,8 @@ class Swarm:
         self.random = self.scheduler.random("nemesis")
         self.line = self.scheduler.random("line")
         self.actors: list[Actor] = []
+        self._readers: list[Subscriber] = []
+        self._writers: list[Publisher | Stager] = []
         self._unfinished: list[Actor] = []
         self.strikes = 0
         """Faults drawn for instants; a cut may leave some out."""
@@ -95,6 +97,7 @@ class Swarm:
                 self.world.run(self._read_logs)
         finally:
             crashpoints.install(None)
+            self.scheduler.end()
         violations = check(self.history.events)
         if not is_over:
             stuck = [actor.name for actor in self.actors if not actor.is_done]
@@ -124,6 +127,8 @@ class Swarm:
         self.world.start_broker()
         self.world.run(self._create_topics)
         self.actors += people_of(self.plan, self._place, self.random)
+        self._readers = [actor for actor in self.actors if isinstance(actor, Subscriber)]
+        self._writers = [actor for actor in self.actors if isinstance(actor, Publisher | Stager)]
         self._unfinished = list(self.actors)
         for actor in self.actors:
             self.give_life(actor)
@@ -170,7 +175,7 @@ class Swarm:
                 low = gap.end
 
     def note(self, operation: str, **fields: str | int | bool | None) -> None:
-        self.history.add(self.scheduler.time_us, "harness", 1, "ok", operation, **fields)
+        self.history.add(self.scheduler.time_us, "harness", 1, "ok", operation, fields)
 
     # --- faults --------------------------------------------------------------------------------------
 
@@ -191,13 +196,13 @@ class Swarm:
 
     def _watch(self) -> None:
         """Whoever is dead is started again after a while; subscribers may end once all publishers have."""
-        all_subscribed = all(actor.has_subscribed for actor in self.actors if isinstance(actor, Subscriber))
-        publishers_done = all(actor.is_done for actor in self.actors if isinstance(actor, Publisher | Stager))
+        all_subscribed = all(reader.has_subscribed for reader in self._readers)
+        may_end = self.is_healed and all(writer.is_done for writer in self._writers)
+        for writer in self._writers:
+            writer.may_begin = all_subscribed
+        for reader in self._readers:
+            reader.may_end = may_end
         for actor in self.actors:
-            if isinstance(actor, Publisher | Stager):
-                actor.may_begin = all_subscribed
-            elif isinstance(actor, Subscriber):
-                actor.may_end = publishers_done and self.is_healed
             process = actor.process
             if process is not None and not process.is_running and not actor.is_done:
                 self._raise_if_wrong(actor)
@@ -344,7 +349,7 @@ class Swarm:
         """What becomes of a packet: a partition swallows, a bad line loses, repeats or delays."""
         if self.is_healed:
             return DELIVER
-        if self._is_cut_off or self._blocked in {(transit.direction, transit.link), (transit.direction, "")}:
+        if self._is_cut_off or (self._blocked and self._is_blocked(transit)):
             return DROP
         rates, classes, draw = self.plan.rates, self.plan.classes, self.line.random()
         if "loss" in classes and draw < rates["loss"]:
@@ -354,6 +359,9 @@ class Swarm:
         if "late" in classes and self.line.random() < rates["late"]:
             return Verdict(delay_us=self.line.randrange(10_000_000))
         return DELIVER
+
+    def _is_blocked(self, transit: Transit) -> bool:
+        return self._blocked in {(transit.direction, transit.link), (transit.direction, "")}
 
     def _at_crash_point(self, name: str) -> None:
         """Every so many crash points one is deadly, to whoever reaches it."""

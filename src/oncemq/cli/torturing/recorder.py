@@ -47,7 +47,7 @@ class Recorder:
         """Write down what one call brought, in one go."""
         history, time_us = History(), now_us()
         for row in rows:
-            history.add(time_us, self._process, self._life, kind, operation, **row)
+            history.add(time_us, self._process, self._life, kind, operation, row)
         content = b"".join(line + b"\n" for line in history.lines())
         while content:
             content = content[os.write(self._descriptor, content) :]
