@@ -61,6 +61,13 @@ def test_options_of_a_mesh_without_a_mesh_are_a_usage_error(tmp_path: Path, alon
     assert "--mesh" in ended.err
 
 
+@pytest.mark.parametrize("wrong", [["--join", "10.0.0.5:7000"], ["--join", "tcp://10.0.0.5"], ["--advertise", "here"]])
+def test_what_is_no_address_of_a_node_is_a_usage_error(tmp_path: Path, alone: Shell, wrong: list[str]) -> None:
+    ended = alone("serve", tmp_path / "data", "--mesh", "tcp://127.0.0.1:*", *wrong, local=True)
+    assert ended.code == Exit.USAGE
+    assert wrong[1] in ended.err and "tcp://10.0.0.5:7000" in ended.err
+
+
 def test_settings_come_from_a_file_the_environment_and_flags_and_the_later_wins(tmp_path: Path) -> None:
     file = tmp_path / "mesh.toml"
     file.write_text("[mesh]\nactive = 7\npassive = 40\nheartbeat_ms = 300\n")
@@ -80,6 +87,10 @@ def test_settings_come_from_a_file_the_environment_and_flags_and_the_later_wins(
         ([], "[mesh]\nactive = 'many'", "whole number"),
         ([], "[mesh", "cannot read"),
         ([], "mesh = 1", "no table"),
+        ([], "heartbeat_ms = 500", "no table .mesh."),
+        (["active=0"], "", "1 or more"),
+        (["request_messages=10"], "", "64 or more"),
+        (["heartbeat_ms=500", "heartbeat_timeout_ms=500"], "", "several times heartbeat_ms"),
     ],
 )
 def test_a_setting_that_is_none_is_refused_with_what_to_do(tmp_path: Path, pairs: list[str], content: str, word: str) -> None:

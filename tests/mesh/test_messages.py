@@ -4,8 +4,6 @@
 from __future__ import annotations
 
 import random
-from array import array
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -15,18 +13,14 @@ from oncemq.errors import InvariantViolated
 from oncemq.mesh import packets as p
 from oncemq.mesh.arrivals import EarlyMessages, weight_of
 from oncemq.mesh.broadcast import Flood
-from oncemq.mesh.effects import HandOver, MeshEffects, Send, Serve, TellGap
-from oncemq.mesh.node import Life, MeshNode
+from oncemq.mesh.effects import HandOver, Serve, TellGap
+from oncemq.mesh.node import Life
 from oncemq.mesh.packets import Had, Origin, Priority, Range, Reason
 from oncemq.mesh.records import BaselineTaken, GivenUp, StartedNode, Taken
-from oncemq.mesh.settings import MeshSettings
 from oncemq.mesh.state import NodeState
 from oncemq.mesh.vectors import Watermarks
-from oncemq.model.block import cut_block
+from tests.mesh.helpers import BLOCK, ME, Alone, X, Y, sent, spread, tied
 
-X, Y = Origin(b"x" * 16, b"1" * 16), Origin(b"y" * 16, b"1" * 16)
-ME = b"m" * 16
-BLOCK = bytes(cut_block([b"value"], array("q", [0])))
 ORIGINS = [Origin(bytes([index]) * 16, b"s" * 16) for index in range(5)]
 VECTORS = st.dictionaries(st.sampled_from(ORIGINS), st.integers(1, 9))
 
@@ -130,100 +124,30 @@ def test_what_is_held_is_bounded() -> None:
 
 def test_early_messages_are_bounded_by_count_and_bytes() -> None:
     early = EarlyMessages(2, 2 * (len(BLOCK) + weight_of(spread(2))))
-    assert early.add(spread(2), BLOCK, "a")
-    assert early.add(spread(3), BLOCK, "a")
-    assert not early.add(spread(4), BLOCK, "a")
+    assert early.add(spread(2), BLOCK, "a", Watermarks())
+    assert early.add(spread(3), BLOCK, "a", Watermarks())
+    assert not early.add(spread(4), BLOCK, "a", Watermarks())
     early.drop_through(X, 2)
-    assert not early.add(spread(4), BLOCK * 2, "a")
+    assert not early.add(spread(4), BLOCK * 2, "a", Watermarks())
     assert early.lowest() == [(X, 3, "a")]
 
 
 def test_what_is_tied_comes_out_as_a_whole_or_not_at_all() -> None:
     early = EarlyMessages(10, 10_000)
-    assert early.add(tied(2), BLOCK, "a")
-    assert early.add(spread(5), BLOCK, "b")
+    assert early.add(tied(2), BLOCK, "a", Watermarks())
+    assert early.add(spread(5), BLOCK, "b", Watermarks())
     assert early.pop_whole(X, 2) == []
     assert early.lowest() == [(X, 4, "a")], "the hole reaches to what is missing of the transaction"
-    assert early.add(tied(3), BLOCK, "a")
+    assert early.add(tied(3), BLOCK, "a", Watermarks())
     assert early.pop_whole(X, 2) == []
-    assert early.add(spread(4), BLOCK, "a")
+    assert early.add(spread(4), BLOCK, "a", Watermarks())
     assert early.lowest() == [(X, 2, "a")]
     assert [each.packet.number for each in early.pop_whole(X, 2)] == [2, 3, 4]
     assert [each.packet.number for each in early.pop_whole(X, 5)] == [5]
     assert (early.count, early.size_bytes) == (0, 0)
 
 
-def tied(number: int) -> p.Spread:
-    return p.Spread(X, number, ("t",), "p", 1, has_more=True)
-
-
 # --- a node ---------------------------------------------------------------------------------------------
-
-
-class Shelf:
-    """A store whose messages below `low` are gone."""
-
-    def __init__(self) -> None:
-        self.low = 1
-        self.had: Any = None
-
-    def held(self, origin: Origin, first: int, last: int) -> list[tuple[int, int]]:
-        first, last = max(first, self.low), min(last, self.had[origin])
-        return [(first, last)] if first <= last else []
-
-
-class Alone:
-    """One node and a script."""
-
-    def __init__(self, *, contacts: tuple[str, ...] = (), records: tuple[Any, ...] = (), **changes: Any) -> None:
-        settings = MeshSettings(**{"shuffle_ms": 0, "heal_ms": 0, **changes})
-        self.state, self.shelf = NodeState(), Shelf()
-        for record in records:
-            self.state.apply(record)
-        self.shelf.had = self.state.had
-        self.node = MeshNode("m", self.state, self.shelf, settings, random.Random(0), contacts)
-        self.records: list[Any] = []
-        self.speech: list[Any] = []
-        self.now_ms = 0
-        self.do(self.node.start(0, ME, b"2" * 16))
-
-    def do(self, effects: MeshEffects) -> list[Any]:
-        """Carry effects out, and what follows from them; return what was said."""
-        said: list[Any] = []
-        for each in (effects, None):
-            step = each if each is not None else self.node.settle(self.now_ms)
-            for record in step.records:
-                self.node.apply(record)
-                self.records.append(record)
-            said += step.speech
-        self.speech += said
-        return said
-
-    def hear(self, sender: str, packet: p.MeshPacket, block: bytes = b"") -> list[Any]:
-        return self.do(self.node.hear(self.now_ms, sender, packet, block))
-
-    def befriend(self, *names: str) -> None:
-        for index, name in enumerate(names):
-            self.hear(name, p.Neighbour(100 + index, Priority.LOW))
-
-    def tick(self, passed_ms: int) -> list[Any]:
-        self.now_ms += passed_ms
-        return self.do(self.node.tick(self.now_ms))
-
-    def beat(self, sender: str, digest: bytes, *, is_urgent: bool = False) -> list[Any]:
-        number = self.node.membership.active[sender].number
-        return self.hear(sender, p.Heartbeat(number, digest, 2**53, 1, is_urgent))
-
-    def numbers(self, origin: Origin) -> list[int]:
-        return [record.number for record in self.records if isinstance(record, Taken) and record.origin == origin]
-
-
-def spread(number: int, origin: Origin = X, topics: tuple[str, ...] = ("t",), *, is_copy: bool = False) -> p.Spread:
-    return p.Spread(origin, number, topics, "billing", 1, is_copy)
-
-
-def sent(speech: list[Any], kind: type[p.MeshPacket]) -> list[tuple[str, Any]]:
-    return [(each.to, each.packet) for each in speech if isinstance(each, Send) and isinstance(each.packet, kind)]
 
 
 def test_a_put_is_stored_and_told_to_all_neighbours() -> None:
@@ -399,7 +323,7 @@ def test_a_request_is_served_from_the_store_and_the_rest_is_denied() -> None:
     speech = alone.hear("b", p.Request((Range(X, 1, 5),)))
     assert [each for each in speech if isinstance(each, Serve)] == [Serve("b", X, 2, 3, True)]
     assert sent(speech, p.Denied) == [
-        ("b", p.Denied(Range(X, 1, 1), True, False)),
+        ("b", p.Denied(Range(X, 1, 1), True, True)),
         ("b", p.Denied(Range(X, 4, 5), False, False)),
     ]
 

@@ -12,7 +12,8 @@ from oncemq.core.effects import Effects
 from oncemq.core.records import BaselineTaken, Origin
 from oncemq.errors import BrokerUnreachable, Gap, PutPending, Refused
 from oncemq.mesh.settings import MeshSettings
-from oncemq.sim.mesh_nodes import NodeWorld, mesh_of
+from oncemq.sim.mesh_nodes import NodeWorld, Wires, mesh_of
+from oncemq.sim.scheduler import Scheduler
 
 POINTS = (
     "broker.after_receive",
@@ -221,6 +222,25 @@ def test_a_subscription_waits_for_a_node_that_joins_and_is_refused_if_it_never_d
     assert get_all(late, "reader", 3) == wanted
 
 
+def test_a_node_that_finds_no_mesh_says_why_and_when_that_is_over(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "oncemq.mesh")
+    wires = Wires(Scheduler(7))
+    one, other = NodeWorld(wires, 0, ("node-1",), MeshSettings()), NodeWorld(wires, 1, ("node-0",), MeshSettings())
+    one.start_broker()
+    one.pass_time(7_000)
+    assert "nobody answers at node-1" in caplog.text
+    other.start_broker()
+    other.pass_time(20_000)
+    assert "started without --join" in caplog.text
+    assert "in the mesh" not in caplog.messages
+    founder = NodeWorld(wires, 2, (), MeshSettings())
+    founder.start_broker()
+    third = NodeWorld(wires, 3, ("node-0", "node-2"), MeshSettings())
+    third.start_broker()
+    third.pass_time(60_000)
+    assert caplog.messages.count("in the mesh") == 3
+
+
 def test_a_baseline_of_thousands_of_origins_is_taken_in_pieces_and_written_as_one() -> None:
     """Its record is larger than a segment usually is; the journal makes room for it."""
     (founder,) = mesh_of(41, 1)
@@ -304,6 +324,31 @@ def test_what_is_beyond_retention_is_a_gap_for_every_subscription() -> None:
     assert nodes[2].loop.machine.state.origins.lost > 0
     wanted = nodes[0].run(put_all(nodes[0], "late", 3))
     assert get_all(nodes[2], "reader-node-2", 3)[-3:] == wanted
+
+
+def test_h38_what_is_damaged_at_the_only_node_that_has_it_is_a_gap_and_stops_nothing() -> None:
+    nodes = mesh_of(5, 2, MeshSettings(retention_ms=120_000))
+    subscribe(nodes[1], "reader")
+    nodes[1].kill_broker()
+    wanted = nodes[0].run(put_all(nodes[0], "writer", 6))
+    disk = nodes[0].disk
+    segment = max(name for name in disk.names() if name.startswith("segment-"))
+    nodes[0].run(fill(nodes[0]))  # What is read lately is in memory.
+    nodes[0].pass_time(20_000)
+    disk.flip(segment, disk.open(segment).read(0, disk.size_of(segment)).index(b"writer-3"))
+    nodes[1].start_broker()
+    found: list[str] = []
+
+    def body() -> None:
+        with nodes[1].connect("reader") as client:
+            while len(found) < 5 or "gap" not in found:
+                try:
+                    found.extend(message.value.decode() for message in client.get_many("t", timeout=300))
+                except Gap:
+                    found.append("gap")
+
+    nodes[1].run(body)
+    assert found == [*wanted[:3], "gap", *wanted[4:]]
 
 
 def fill(node: NodeWorld) -> Callable[[], None]:

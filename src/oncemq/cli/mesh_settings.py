@@ -18,11 +18,20 @@ import msgspec
 
 from oncemq.core.shapes import Natural
 from oncemq.errors import UsageError
+from oncemq.limits import BLOCK_BYTES_MAX, MIB, TRANSACT_PUTS_MAX
 from oncemq.mesh.settings import MeshSettings
 
 PREFIX = "ONCEMQ_MESH_"
 OTHERS = frozenset({"JOIN", "ADDRESS", "ADVERTISE", "CONFIG"})
 """Variables of that prefix that are no settings."""
+LEAST = {
+    **dict.fromkeys(("active", "dials_max", "ask_timeout_ms", "backoff_ms", "request_timeout_ms"), 1),
+    **dict.fromkeys(("early_messages", "request_messages"), TRANSACT_PUTS_MAX),
+    "early_bytes": BLOCK_BYTES_MAX,
+    "retention_ms": 1_000,
+    "retention_bytes": MIB,
+}
+"""Below these a node would find nobody, spin, forget what it has just stored, or never get a whole transaction together."""
 
 
 def read_settings(file: Path | None, pairs: Iterable[str], environment: Mapping[str, str] | None = None) -> MeshSettings:
@@ -41,7 +50,13 @@ def read_settings(file: Path | None, pairs: Iterable[str], environment: Mapping[
         if not equals:
             raise UsageError(f"--set {pair!r}: use NAME=VALUE, like --set heartbeat_ms=500")
         found[name] = value
-    return MeshSettings(**{name: _number(name, value) for name, value in found.items()})
+    settings = MeshSettings(**{name: _number(name, value) for name, value in found.items()})
+    if 0 < settings.heartbeat_timeout_ms <= settings.heartbeat_ms:
+        raise UsageError(
+            f"heartbeat_timeout_ms = {settings.heartbeat_timeout_ms}: every neighbour would count as dead between two"
+            f" heartbeats; use several times heartbeat_ms, which is {settings.heartbeat_ms}"
+        )
+    return settings
 
 
 def _from_file(file: Path) -> dict[str, object]:
@@ -49,9 +64,9 @@ def _from_file(file: Path) -> dict[str, object]:
         content = tomllib.loads(file.read_text())
     except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as problem:
         raise UsageError(f"cannot read {file}: {problem}") from problem
-    table = content.get("mesh", {})
+    table = content.get("mesh") if content else {}
     if not isinstance(table, dict):
-        raise UsageError(f"{file}: [mesh] is no table")
+        raise UsageError(f"{file} has no table [mesh]: settings of a mesh stand below a line that says [mesh]")
     return table
 
 
@@ -59,7 +74,11 @@ def _number(name: str, value: object) -> int:
     names = [field.name for field in msgspec.structs.fields(MeshSettings)]
     if name not in names:
         raise UsageError(f"a mesh has no setting {name!r}: there are {', '.join(names)}")
+    least = LEAST.get(name, 0)
     try:
-        return msgspec.convert(value, type=Natural, strict=False)
-    except msgspec.ValidationError as problem:
-        raise UsageError(f"{name} = {value!r}: use a whole number, 0 or more") from problem
+        number = msgspec.convert(value, type=Natural, strict=False)
+    except msgspec.ValidationError:
+        number = -1
+    if number < least:
+        raise UsageError(f"{name} = {value!r}: use a whole number, {least:,} or more")
+    return number

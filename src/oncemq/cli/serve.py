@@ -44,6 +44,7 @@ log = logging.getLogger("oncemq.mesh")
 _SIGNAL_DELAY_MS = 100
 """How long a signal may go unnoticed while nothing else happens."""
 _SEGMENT_BYTES_MIN = 64 * 1024
+_ADDRESS = re.compile(r"(ipc|inproc)://.+|tcp://\S+:(\d+|\*)")
 _LOOPBACK = re.compile(r"(ipc|inproc)://.*|tcp://(127(\.\d+){3}|localhost|\[::1\]):.*")
 
 
@@ -131,6 +132,9 @@ def _place(mesh: str, join: list[str], advertise: str, config: Path | None, pair
         if join or advertise or config or pairs:
             raise UsageError("--join, --advertise, --mesh-config and --set are for nodes: say --mesh ADDRESS too")
         return None
+    for each in filter(None, (mesh, advertise, *join)):
+        if _ADDRESS.fullmatch(each) is None:  # Nobody answers there, and a node would wait for that for ever.
+            raise UsageError(f"{each!r} is no address of a node: use one like tcp://10.0.0.5:7000")
     return MeshPlace(mesh, tuple(join), advertise, read_settings(config, pairs))
 
 

@@ -47,7 +47,12 @@ Mesh = Annotated[
 ]
 Join = Annotated[
     list[str] | None,
-    typer.Option("--join", envvar="ONCEMQ_MESH_JOIN", metavar="ADDRESS", help="A node to join through; several are better."),
+    typer.Option(
+        "--join",
+        envvar="ONCEMQ_MESH_JOIN",
+        metavar="ADDRESS",
+        help="A node to join through; several are better. The first node of a new mesh starts without.",
+    ),
 ]
 Advertise = Annotated[
     str,

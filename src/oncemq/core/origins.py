@@ -31,12 +31,16 @@ def log_id_of(start_id: bytes) -> int:
 
 
 class OriginLog(msgspec.Struct):
-    """Numbers [low, had] of an origin are stored; everything up to `had` is had."""
+    """Numbers [low, had] of an origin are stored; everything up to `had` is had.
+
+    Those before `since` never were, or were given up; from there to `low` they were stored, and kept as long as messages are.
+    """
 
     node: bytes
     start_id: bytes
     low: int = 1
     had: int = 0
+    since: int = 1
 
     @property
     def log_id(self) -> int:
@@ -56,6 +60,8 @@ class OriginDump(msgspec.Struct, frozen=True, array_like=True):
     start_id: bytes
     low: int
     had: int
+    since: int = 0
+    """0 in a snapshot that does not know it."""
 
 
 class OriginsDump(msgspec.Struct, frozen=True, array_like=True):
@@ -117,7 +123,7 @@ class Origins:
     def _skip(self, origin: Origin, last: int) -> None:
         log = self._log(origin)
         if last > log.had:
-            log.had, log.low = last, last + 1
+            log.had, log.low, log.since = last, last + 1, last + 1
 
     def _log(self, origin: Origin) -> OriginLog:
         key = (origin.node, origin.start_id)
@@ -135,7 +141,7 @@ class Origins:
     def restore(self, dump: OriginsDump) -> None:
         self.has_baseline, self.lost = dump.has_baseline, dump.lost
         for entry in dump.logs:
-            log = OriginLog(*msgspec.structs.astuple(entry))
+            log = OriginLog(entry.node, entry.start_id, entry.low, entry.had, entry.since or entry.low)
             self.logs[entry.node, entry.start_id] = self._by_id[log.log_id] = log
 
 

@@ -36,13 +36,14 @@ from oncemq.limits import (
     MESH_SERVE_BYTES,
     MESH_SERVE_MESSAGES,
     MESH_SERVES_MAX,
+    MESH_TELL_WAITING_MS,
     RECORD_ROOM_BYTES,
 )
 from oncemq.mesh.arrivals import weight_of
 from oncemq.mesh.effects import Down, MeshEffects, Send, Serve, Speech, TellGap, Up
 from oncemq.mesh.journaling import StoredLogs, node_state, range_of, record_of, spread_of
 from oncemq.mesh.node import Life, MeshNode
-from oncemq.mesh.packets import Address, Baseline, MeshPacket, Origin, Spread
+from oncemq.mesh.packets import Address, Baseline, Denied, MeshPacket, Origin, Range, Spread
 from oncemq.mesh.settings import MeshSettings
 from oncemq.ports import Dice, Disk, Instant, Links
 from oncemq.wire.mesh_codec import decode as decode_packet
@@ -93,6 +94,8 @@ class MeshSide:
         """The instant of this drain; set by the loop."""
         self._disk = disk
         self._is_news = False
+        self._waiting: tuple[int, int] | None = None
+        """Since when this node finds no mesh, and when to say so next."""
         self._memory_due_ms = 0
         self._patience_ms = settings.heartbeat_timeout_ms
         self._can_serve = False
@@ -217,8 +220,24 @@ class MeshSide:
                 case _:
                     pass  # Handed over by the topics of the broker.
         self._serve()
+        self._tell_waiting()
         if self._is_news and self.now.ticks_ms >= self._memory_due_ms:
             self.remember()
+
+    def _tell_waiting(self) -> None:
+        """Say why a node does not get on, less and less often: who waits for it looks into its log."""
+        node, now_ms = self.node, self.now.ticks_ms
+        is_waiting = node.life is Life.JOINING or (not node.membership.active and bool(node.membership.contacts))
+        if not is_waiting:
+            if self._waiting is not None:
+                log.info("in the mesh")
+            self._waiting = None
+        elif self._waiting is None:
+            self._waiting = (now_ms, now_ms + MESH_TELL_WAITING_MS)
+        elif now_ms >= self._waiting[1]:
+            since_ms = self._waiting[0]
+            self._waiting = (since_ms, now_ms + (now_ms - since_ms))
+            log.warning("not in the mesh: %s", _reason(node))
 
     def _send(self, to: Address, packet: MeshPacket, block: bytes | memoryview = b"") -> None:
         frame = encode_packet(self._links.address, packet)
@@ -256,19 +275,27 @@ class MeshSide:
         held = self._logs.held(serve.origin, serve.first, serve.last)
         if not held:
             return serve.last + 1
+        number, last = held[0]
+        wanted = range_of(serve.origin, number, min(last, number + MESH_SERVE_MESSAGES - 1))
         try:
-            first, last = held[0]
-            wanted = range_of(serve.origin, first, min(last, first + MESH_SERVE_MESSAGES - 1))
-            found = self._journal.read([wanted], MESH_SERVE_BYTES)
-            stored = [decode(unmoved(each), with_block=True)[0] for each in found]
-        except (DamagedRead, BadRecord) as damage:
-            log.error("cannot serve messages of node %s: %s", serve.origin.node.hex()[:8], damage)
-            self.counters["damaged_reads"] += 1
-            return serve.last + 1
-        for each in stored:
-            if isinstance(each, records.Stored):
-                self._send(serve.to, spread_of(each, is_copy=serve.is_copy), bytes(each.block))
-        return first + len(stored)
+            for each in self._journal.read([wanted], MESH_SERVE_BYTES):
+                stored = decode(unmoved(each), with_block=True)[0]
+                if isinstance(stored, records.Stored):
+                    self._send(serve.to, spread_of(stored, is_copy=serve.is_copy), bytes(stored.block))
+                number += 1
+        except DamagedRead as damage:
+            return self._deny_damaged(serve, number, min(damage.end - 1, last), damage)
+        except BadRecord as damage:
+            return self._deny_damaged(serve, number, number, damage)
+        return number
+
+    def _deny_damaged(self, serve: Serve, first: int, last: int, damage: Exception) -> int:
+        """Say that these cannot be had here, or whoever asks would wait for them for ever; return the number to go on with."""
+        log.error("cannot serve messages of node %s: %s", serve.origin.node.hex()[:8], damage)
+        self.counters["damaged_reads"] += 1
+        if serve.is_copy:
+            self._send(serve.to, Denied(Range(serve.origin, first, last), is_gone=True, is_final=False))
+        return last + 1
 
     def remember(self) -> None:
         """Write down who is known: if every contact is gone at the next start, they are the way back."""
@@ -337,6 +364,13 @@ class MeshSide:
 
     def all_counters(self) -> Counter[str]:
         return self.counters + self.node.counters + self.node.membership.counters
+
+
+def _reason(node: MeshNode) -> str:
+    membership = node.membership
+    if not membership.active:
+        return f"nobody answers at {', '.join(membership.contacts)}; see --join"
+    return "no neighbour has joined itself; the first node of a new mesh must be started without --join"
 
 
 def read_memory(disk: Disk) -> list[Address]:

@@ -5,8 +5,8 @@ May not: store anything; believe a neighbour's vector for more than "it may have
 The idea: every heartbeat carries the digest of what its sender has stored. A digest that we have had ourselves lately is that of
 a neighbour that lags. An unknown one that lasts longer than a flood takes (without that grace, every message under way would
 cost a vector) makes us send our vector, and the answer names what we lack. New links compare at once. What we lack is pulled
-from one neighbour at a time, in each origin's order. A hole that every neighbour denies for as long as messages are kept is
-given up, and told (R25).
+from one neighbour at a time, in each origin's order. A hole that every neighbour denies for as long as messages are kept, or
+that one of them has kept for so long, is given up, and told (R25).
 Next: node.py, which stores what comes; docs/mesh.md for the diagram of TRANSITIONS.
 """
 
@@ -16,7 +16,7 @@ import enum
 from collections import deque
 from collections.abc import Iterable, Sequence
 
-from oncemq.limits import MESH_DIGESTS_KEPT, MESH_RANGES_MAX
+from oncemq.limits import MESH_DIGESTS_KEPT, MESH_OTHERS_ASKED, MESH_RANGES_MAX
 from oncemq.mesh.dice import pick
 from oncemq.mesh.packets import Address, Denied, Had, MeshPacket, Origin, Range, Request, Vector
 from oncemq.mesh.settings import MeshSettings
@@ -76,13 +76,17 @@ class _Pull:
 
 
 class _Hole:
-    """Numbers `first` to `end` of an origin are missing; `sender` may have them. Everybody may be asked again at `round_ms`."""
+    """Numbers `first` to `end` of an origin are missing; `sender` may have them. Everybody may be asked again at `round_ms`.
 
-    __slots__ = ("end", "first", "round_ms", "sender", "since_ms")
+    `asked` are those who were asked though they are no neighbours.
+    """
+
+    __slots__ = ("asked", "end", "first", "round_ms", "sender", "since_ms")
 
     def __init__(self, now_ms: int, first: int, end: int, sender: Address) -> None:
         self.first, self.end, self.sender = first, end, sender
         self.since_ms = self.round_ms = now_ms
+        self.asked: dict[Address, None] = {}
 
 
 class AntiEntropy:
@@ -112,9 +116,13 @@ class AntiEntropy:
         if self._lately[-1] != digest:
             self._lately.append(digest)
 
+    def leave(self) -> None:
+        """From here on a digest of ours is lately only if it covers all that we have now."""
+        self._lately = deque((self._had.digest,), maxlen=MESH_DIGESTS_KEPT)
+
     def is_covered_by_somebody(self) -> bool:
-        """Whether a neighbour is known to have all that we have."""
-        return any(each.digest == self._had.digest for each in self._neighbours.values())
+        """Whether a neighbour has what we had when we began to leave; what came since, others have brought."""
+        return any(each.digest in self._lately for each in self._neighbours.values())
 
     def phase_of(self, neighbour: Address) -> Phase:
         """Whether a neighbour has what we have, as far as we know."""
@@ -236,14 +244,18 @@ class AntiEntropy:
 
         When no neighbour has it, somebody in reserve is asked: neighbours that joined later never had it, and may be all we have.
         """
-        for origin, number, sender in (*waiting, *self._gone()):
+        for origin, number, sender in self._gone():
             self._note_hole(now_ms, origin, number - 1, sender)
+        for origin, number, sender in waiting:
+            self._note_hole(now_ms, origin, number - 1, sender)
+            if origin in self._holes:
+                self._holes[origin].end = number - 1  # However much is gone elsewhere: what waits here is not lost.
         lost = []
         for origin, hole in list(self._holes.items()):
             if self._had[origin] >= hole.end:
                 del self._holes[origin]
             elif self._neighbours and now_ms - hole.since_ms >= self._settings.hole_grace_ms:
-                last = self._lost_through(now_ms, origin, hole)
+                last = self._lost_through(now_ms, origin, hole, elsewhere)
                 if last:
                     lost.append((origin, last))
                 elif origin not in self._pulls:
@@ -267,13 +279,17 @@ class AntiEntropy:
         elif end >= first:
             self._holes[origin] = _Hole(now_ms, first, end, sender)
 
-    def _lost_through(self, now_ms: int, origin: Origin, hole: _Hole) -> int:
-        """The last number that all neighbours deny, if that has been so for long enough, or its own node says so; else 0."""
+    def _lost_through(self, now_ms: int, origin: Origin, hole: _Hole, elsewhere: Sequence[Address]) -> int:
+        """The last number that all neighbours deny, if that has been so for long enough, or it was kept for so long; else 0.
+
+        Nodes may keep messages for different times: one neighbour's word is final once others have been asked too.
+        """
         first = self._had[origin] + 1
         denials = [neighbour.denials.get(origin) for neighbour in self._neighbours.values()]
         said = [denied for denied in denials if denied is not None and denied.range.first <= first <= denied.range.last]
         is_old = now_ms - hole.since_ms >= self._settings.retention_ms
-        is_time = is_old or any(denied.is_final for denied in said)
+        is_asked = len(hole.asked) >= min(len(elsewhere), MESH_OTHERS_ASKED)
+        is_time = is_old or (is_asked and any(denied.is_final for denied in said))
         if len(said) < len(denials) or not is_time:
             return 0
         return min(hole.end, *(denied.range.last for denied in said))
@@ -284,7 +300,8 @@ class AntiEntropy:
         if asked:
             chosen = hole.sender if hole.sender in asked else pick(self._dice, asked)
         elif self._begins_round(now_ms, origin, hole) and elsewhere:
-            chosen = pick(self._dice, elsewhere)
+            chosen = pick(self._dice, [each for each in elsewhere if each not in hole.asked] or elsewhere)
+            hole.asked[chosen] = None
         else:
             return
         first = self._had[origin] + 1

@@ -3,7 +3,8 @@
 
 May not: be durable, or be told in a vector: after a crash they are asked for again (R25).
 The idea: an origin's messages are stored in its order only. A message that waits is known, so it is told on once and no more;
-when memory is full the newest are forgotten, not told on, and come again by anti-entropy.
+when memory is full the newest are forgotten, not told on, and come again by anti-entropy. What is in line, with nothing
+missing before it, waits only for the rest of its transaction: it finds room, or everybody would wait for everybody.
 Next: node.py.
 """
 
@@ -12,6 +13,7 @@ from __future__ import annotations
 import msgspec
 
 from oncemq.mesh.packets import Address, Origin, Spread
+from oncemq.mesh.vectors import Watermarks
 
 
 class Early(msgspec.Struct, frozen=True, gc=False):
@@ -36,15 +38,30 @@ class EarlyMessages:
     def __contains__(self, key: tuple[Origin, int]) -> bool:
         return key[1] in self._waiting.get(key[0], ())
 
-    def add(self, packet: Spread, block: bytes | memoryview, sender: Address) -> bool:
+    def add(self, packet: Spread, block: bytes | memoryview, sender: Address, had: Watermarks) -> bool:
         """Keep a message that has to wait; False if there is no room."""
         size_bytes = len(block) + weight_of(packet)
-        if self.count >= self._messages_max or self.size_bytes + size_bytes > self._bytes_max:
-            return False
+        while self.count >= self._messages_max or self.size_bytes + size_bytes > self._bytes_max:
+            if not self._is_in_line(packet.origin, packet.number, had) or not self._make_room(packet.origin, had):
+                return False
         self._waiting.setdefault(packet.origin, {})[packet.number] = Early(packet, block, sender)
         self.count += 1
         self.size_bytes += size_bytes
         return True
+
+    def _is_in_line(self, origin: Origin, number: int, had: Watermarks) -> bool:
+        """Whether nothing is missing before it."""
+        waiting = self._waiting.get(origin, {})
+        return all(each in waiting for each in range(had[origin] + 1, number))
+
+    def _make_room(self, origin: Origin, had: Watermarks) -> bool:
+        """Forget one message that is not in line; of two transactions that do not both fit, that of the smaller origin stays."""
+        for other, waiting in self._waiting.items():
+            last = max(waiting)
+            if other > origin or not self._is_in_line(other, last, had):
+                self.pop(other, last)
+                return True
+        return False
 
     def pop(self, origin: Origin, number: int) -> Early | None:
         waiting = self._waiting.get(origin)

@@ -99,6 +99,10 @@ class StoredLogs:
         first, last = max(first, log.low), min(last, log.had)
         return [(first, last)] if first <= last else []
 
+    def is_expired(self, origin: Origin, number: int) -> bool:
+        log = self._state.origins.logs.get((origin.node, origin.start_id))
+        return log is not None and log.since <= number < log.low
+
 
 def range_of(origin: Origin, first: int, last: int) -> tuple[int, int, int]:
     """The same numbers as a range of the journal."""

@@ -47,6 +47,9 @@ class Store(Protocol):
     def held(self, origin: Origin, first: int, last: int) -> list[tuple[int, int]]:
         """The stretches of a range that are stored, as (first, last), in order."""
 
+    def is_expired(self, origin: Origin, number: int) -> bool:
+        """Whether that message was stored here, and let go when it had been kept for as long as messages are."""
+
 
 class Life(enum.Enum):
     """Where a node is in its life; docs/mesh.md draws it."""
@@ -101,7 +104,7 @@ class MeshNode:
         self._dice = dice
         self._speech: list[Speech] = []
         self._records: list[r.MeshRecord] = []
-        self._baseline: tuple[Address, dict[int, p.Baseline]] = (NOWHERE, {})
+        self._baseline: tuple[Address, list[p.Baseline]] = (NOWHERE, [])
         self._heartbeat_ms = NEVER_MS
         self._urgent_ms = 0
         self._has_caught_up = False
@@ -182,6 +185,7 @@ class MeshNode:
     def leave(self, now_ms: int) -> MeshEffects:
         """Leave in good order: go on until a neighbour has all that we have (R27), then say goodbye."""
         self._step(Step.LEAVE)
+        self.antientropy.leave()
         return self._effects(now_ms)
 
     # --- time ---------------------------------------------------------------------------------------------
@@ -239,7 +243,7 @@ class MeshNode:
     @property
     def collected(self) -> int:
         """Origins in the pieces of a baseline that have come so far."""
-        return sum(len(piece.entries) for piece in self._baseline[1].values())
+        return sum(len(piece.entries) for piece in self._baseline[1])
 
     @property
     def may_subscribe(self) -> bool:
@@ -270,10 +274,12 @@ class MeshNode:
             self.broadcast.repeated((origin, number), sender)
         elif not _is_sound(packet, block):
             self.counters["unsound"] += 1
+            if packet.is_copy:  # It is damaged where it is stored: whoever sent it cannot give it to us.
+                self.antientropy.on_denied(sender, p.Denied(p.Range(origin, number, number), True, False))
         elif number == self.state.had[origin] + 1 and not packet.has_more:
             self._take(now_ms, packet, block, sender)
             self._take_early(now_ms, origin, number)
-        elif self.early.add(packet, block, sender):
+        elif self.early.add(packet, block, sender, self.state.had):
             self._tell_on(now_ms, packet, block, sender)
             self.antientropy.progressed(now_ms, origin)
             self._take_early(now_ms, origin, self.state.had[origin])
@@ -331,8 +337,13 @@ class MeshNode:
                 self._deny(sender, origin, first, wanted.last)
 
     def _deny(self, to: Address, origin: Origin, first: int, last: int) -> None:
-        is_gone = first <= self.state.had[origin]
-        is_final = is_gone and origin.node == self.own_origin.node
+        """Of what is gone all is denied at once, also what was not asked for yet: a long absence is not asked for in portions."""
+        had = self.state.had[origin]
+        is_gone = first <= had
+        if is_gone:
+            left = self._store.held(origin, first, had)
+            last = left[0][0] - 1 if left else had
+        is_final = is_gone and (origin.node == self.own_origin.node or self._store.is_expired(origin, first))
         self._say(to, p.Denied(p.Range(origin, first, last), is_gone, is_final))
 
     # --- the baseline -------------------------------------------------------------------------------------
@@ -345,15 +356,16 @@ class MeshNode:
             self._say(to, p.Baseline(entries[cut : cut + MESH_VECTOR_ENTRIES], piece, is_last))
 
     def _on_baseline(self, sender: Address, packet: p.Baseline) -> None:
-        """Collect the pieces of one neighbour's baseline. Watermarks only grow, so pieces of two answers may be mixed."""
-        if self._baseline[0] != sender:
-            self._baseline = (sender, {})
-        pieces = self._baseline[1]
-        pieces[packet.piece] = packet
-        last = max(pieces)
-        if pieces[last].is_last and len(pieces) == last + 1:
-            entries = tuple(entry for piece in sorted(pieces) for entry in pieces[piece].entries)
-            self._baseline = (NOWHERE, {})
+        """Collect the pieces of one answer, as they come: those of two answers are cut at different origins, and skip some."""
+        if packet.piece == 0:
+            self._baseline = (sender, [])
+        giver, pieces = self._baseline
+        if sender != giver or packet.piece != len(pieces):
+            return
+        pieces.append(packet)
+        if packet.is_last:
+            entries = tuple(entry for piece in pieces for entry in piece.entries)
+            self._baseline = (NOWHERE, [])
             self._records.append(r.BaselineTaken(entries))
             if self.life is Life.JOINING:
                 self._step(Step.BASELINE)

@@ -208,7 +208,7 @@ class Request(MeshPacket, frozen=True, array_like=True, gc=False):
 
 
 class Denied(MeshPacket, frozen=True, array_like=True, gc=False):
-    """These I cannot send. `is_gone`: I had them; `is_final`: they are mine besides, and nobody knows better."""
+    """These I cannot send. `is_gone`: I had them; `is_final`: I kept them as long as messages are kept, or they are mine."""
 
     range: Range
     is_gone: bool

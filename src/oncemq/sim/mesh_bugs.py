@@ -175,8 +175,8 @@ def holes_are_given_up_at_once(patch: Patch) -> None:
     """The first round of denials counts, however young the hole."""
     lost_through = AntiEntropy._lost_through
 
-    def hasty(self: AntiEntropy, _now_ms: int, origin: Origin, hole: Any) -> int:
-        return lost_through(self, hole.since_ms + self._settings.retention_ms, origin, hole)
+    def hasty(self: AntiEntropy, _now_ms: int, origin: Origin, hole: Any, elsewhere: Any) -> int:
+        return lost_through(self, hole.since_ms + self._settings.retention_ms, origin, hole, elsewhere)
 
     patch.set(AntiEntropy, "_lost_through", hasty)
 

@@ -59,6 +59,10 @@ class NodeDisk:
     def read(self, origin: Origin, number: int) -> Taken | None:
         return self._stored.get(origin, {}).get(number) if number >= self.low.get(origin, 0) else None
 
+    def is_expired(self, origin: Origin, number: int) -> bool:
+        """mesh.node.Store: whether it was stored, and trimmed."""
+        return number < self.low.get(origin, 0) and number in self._stored.get(origin, {})
+
     def held(self, origin: Origin, first: int, last: int) -> list[tuple[int, int]]:
         """mesh.node.Store: the stored stretches of a range."""
         spans: list[tuple[int, int]] = []

@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What waits must not wait for ever: full memory, tied messages, what is gone or damaged elsewhere, leaving under load."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from oncemq.mesh import packets as p
+from oncemq.mesh.node import Life
+from oncemq.mesh.packets import Had, Origin, Range
+from oncemq.mesh.records import GivenUp
+from tests.mesh.helpers import BLOCK, Alone, X, Y, sent, spread
+
+SMALLER = Origin(b"a" * 16, b"1" * 16)
+
+
+def part(number: int, origin: Origin, *, has_more: bool) -> p.Spread:
+    return p.Spread(origin, number, ("t",), "p", 1, is_copy=True, has_more=has_more)
+
+
+def given_up(alone: Alone) -> list[Any]:
+    return [record for record in alone.records if isinstance(record, GivenUp)]
+
+
+# --- memory ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("origin", [X, Y], ids=["of the same origin", "of another origin"])
+def test_memory_full_of_what_is_far_from_its_turn_does_not_keep_a_transaction_out(origin: Origin) -> None:
+    alone = Alone(early_messages=3)
+    alone.befriend("a")
+    for number in (10, 11, 12):
+        alone.hear("a", spread(number, X), BLOCK)
+    for number in (1, 2, 3):
+        alone.hear("a", part(number, origin, has_more=number < 3), BLOCK)
+    assert alone.numbers(origin) == [1, 2, 3]
+    assert alone.node.early.count <= 3
+
+
+def test_of_two_transactions_that_do_not_both_fit_one_gets_through_and_then_the_other() -> None:
+    alone = Alone(early_messages=3)
+    alone.befriend("a")
+    for _ in range(2):  # What was forgotten is asked for again.
+        for number in (1, 2, 3):
+            for origin in (X, SMALLER):
+                alone.hear("a", part(number, origin, has_more=number < 3), BLOCK)
+    assert alone.numbers(SMALLER) == alone.numbers(X) == [1, 2, 3]
+    assert alone.node.early.count == 0
+
+
+def test_what_is_not_in_line_takes_nobody_s_place() -> None:
+    alone = Alone(early_messages=2)
+    alone.befriend("a")
+    for number in (5, 6, 7):
+        alone.hear("a", spread(number), BLOCK)
+    assert [(X, number) in alone.node.early for number in (5, 6, 7)] == [True, True, False]
+
+
+# --- what is gone ---------------------------------------------------------------------------------------
+
+
+def deny_all(alone: Alone, speech: list[Any], *, last: int, is_final: bool, neighbours: tuple[str, ...] = ("a",)) -> list[str]:
+    """Answer requests of a node as its neighbours would that have nothing; return who else was asked."""
+    others = []
+    while requests := sent(speech, p.Request):
+        speech = []
+        for to, packet in requests:
+            if to in neighbours:
+                first = packet.ranges[0].first
+                speech += alone.hear(to, p.Denied(Range(X, first, max(first, last)), True, is_final))
+            else:
+                others.append(to)
+    return others
+
+
+def test_r25_what_was_kept_long_enough_is_given_up_only_after_others_were_asked_too() -> None:
+    """Nodes may keep messages for different times: the neighbour's time is over, another one may still have them."""
+    alone = Alone(retention_ms=10**9, heartbeat_timeout_ms=10**9, active=1)
+    alone.befriend("a")
+    alone.node.membership.reserve.learn([f"other-{number}" for number in range(8)])
+    asked = deny_all(alone, alone.hear("a", p.Vector((Had(X, 2_000),))), last=1_999, is_final=True)
+    while not given_up(alone) and alone.now_ms < 60_000:
+        asked += deny_all(alone, alone.tick(500), last=1_999, is_final=True)
+    assert len(set(asked)) == 5, "different ones"
+    assert given_up(alone) == [GivenUp(X, 1, 1_999)], "all of it at once, however much"
+
+
+def test_of_what_is_gone_all_is_denied_at_once() -> None:
+    alone = Alone()
+    alone.befriend("a")
+    for number in range(1, 9):
+        alone.hear("a", spread(number), BLOCK)
+    alone.shelf.low = 7
+    denied = sent(alone.hear("b", p.Request((Range(X, 1, 3),))), p.Denied)
+    assert denied == [("b", p.Denied(Range(X, 1, 6), is_gone=True, is_final=True))]
+    alone.shelf.low = 99
+    assert sent(alone.hear("b", p.Request((Range(X, 1, 3),))), p.Denied) == [("b", p.Denied(Range(X, 1, 8), True, True))]
+
+
+def test_what_waits_here_is_not_given_up_though_everybody_else_has_let_it_go() -> None:
+    alone = Alone(retention_ms=10**9, heartbeat_timeout_ms=10**9)
+    alone.befriend("a")
+    alone.hear("a", spread(3), BLOCK)
+    deny_all(alone, alone.hear("a", p.Vector((Had(X, 9),))), last=9, is_final=True)
+    deny_all(alone, alone.tick(1_000), last=9, is_final=True)
+    assert given_up(alone)[:1] == [GivenUp(X, 1, 2)]
+    assert alone.numbers(X) == [3]
+
+
+def test_h38_a_copy_that_is_damaged_where_it_is_stored_counts_as_denied() -> None:
+    alone = Alone(retention_ms=10_000, heartbeat_timeout_ms=10**9)
+    alone.befriend("a")
+    alone.hear("a", p.Vector((Had(X, 2),)))
+    while not given_up(alone) and alone.now_ms < 60_000:
+        for to, packet in sent(alone.tick(500), p.Request):
+            damaged = BLOCK[:-1] + b"?"
+            for number in range(packet.ranges[0].first, packet.ranges[0].last + 1):
+                alone.hear(to, spread(number, is_copy=True), damaged if number == 1 else BLOCK)
+        if not alone.numbers(X):
+            alone.hear("a", spread(2, is_copy=True), BLOCK)
+    assert given_up(alone) == [GivenUp(X, 1, 1)]
+    assert alone.numbers(X) == [2]
+
+
+# --- joining and leaving --------------------------------------------------------------------------------
+
+
+def test_pieces_of_two_baselines_are_not_mixed() -> None:
+    """A new origin moves all cuts: piece 0 of the new answer and piece 1 of the old one would skip what is between."""
+    alone = Alone(contacts=("a",))
+    alone.befriend("a")
+    alone.hear("a", p.Baseline((Had(X, 1), Had(Y, 2)), 0, False))
+    alone.hear("a", p.Baseline((Had(SMALLER, 1), Had(X, 1)), 0, False))
+    alone.hear("b", p.Baseline((), 1, True))
+    assert not alone.node.may_subscribe, "another node's piece"
+    alone.hear("a", p.Baseline((), 2, True))
+    assert not alone.node.may_subscribe, "a piece is missing"
+    alone.hear("a", p.Baseline((Had(Y, 2),), 1, True))
+    assert [alone.state.had[origin] for origin in (SMALLER, X, Y)] == [1, 1, 2]
+
+
+def test_r27_a_leave_ends_though_messages_of_others_never_end() -> None:
+    alone = Alone()
+    alone.befriend("a")
+    alone.do(alone.node.put(0, ("t",), "p", 1, BLOCK))
+    before = alone.state.had.digest
+    alone.hear("a", spread(1), BLOCK)
+    alone.do(alone.node.leave(0))
+    covered = alone.state.had.digest
+    alone.hear("a", spread(2), BLOCK)
+    alone.beat("a", before)
+    assert alone.node.life is Life.LEAVING
+    alone.beat("a", covered)
+    assert alone.node.life is Life.LEFT, "it has what we had when we began, and what came since is not ours"
