@@ -2,9 +2,9 @@
 """The client for asyncio: the same calls with `await`, from any number of tasks. `oncemq.connect_async(...)` makes one.
 
 May not: hold a rule. Every call is the blocking client's own code, run by client/bridge.py.
-The idea: tasks may put and get at the same time; what must not mix (commands, transactions) is done one after the other. A call
-that is cancelled has happened or not: a cancelled get takes nothing, a cancelled put may be stored, once. As with the blocking
-client the next get of a topic finishes the message before, whichever task had it.
+The idea: tasks may put and get at the same time; what must not mix (commands, transactions, messages that are received from one
+topic) takes turns. A call that is cancelled has happened or not: a cancelled get takes nothing, a cancelled put may be stored,
+once. As with the blocking client the next get of a topic finishes the message before, whichever task had it.
 Writing to the state directory is short and is not awaited.
 Next: client/client.py, which says what each call does.
 """
@@ -14,18 +14,22 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from datetime import datetime
+from functools import partial
 from types import TracebackType
 from typing import Any, Generic, Self
 
+from oncemq.client.arguments import milliseconds
 from oncemq.client.bridge import run
 from oncemq.client.client import Client
-from oncemq.client.effects import TABLE, DatabaseTransaction
+from oncemq.client.effects import NO_PUTS, TABLE, DatabaseTransaction
 from oncemq.client.listening import Listener, Taken
 from oncemq.client.receiving import Receive
 from oncemq.client.transactions import Transaction
 from oncemq.core.packets import SubscriptionInfo, TopicInfo
 from oncemq.core.topics import UNDECIDED
+from oncemq.errors import UsageError
 from oncemq.model.message import Headers, Message, Receipt, Receipts
+from oncemq.model.names import check_topic
 from oncemq.model.view import Block
 
 Topics = str | list[str] | tuple[str, ...]
@@ -42,6 +46,8 @@ class AsyncClient:
         """One per topic that is received from: a message is acknowledged together with all before it."""
         self._commands = asyncio.Lock()
         """Held by commands: a session has one in flight."""
+        self._floor = Floor()
+        client._effects.is_shared = True  # Tasks beside a database transaction put what they like: here its own one is stopped.
 
     def __repr__(self) -> str:
         return repr(self._client).replace("oncemq.Client", "oncemq.AsyncClient", 1)
@@ -69,6 +75,7 @@ class AsyncClient:
         wait: bool = True,
     ) -> Receipt | list[Receipt] | None:
         """Store one message; see Client.put."""
+        self._floor.expect_no_effects()
         async with self._numbers:
             pass  # Not in the middle of a transaction's numbers; puts among themselves need no order.
         options: dict[str, Any] = {"key": key, "headers": headers, "strict": strict, "wait": wait}
@@ -79,6 +86,7 @@ class AsyncClient:
         self, topic: Topics, values: Iterable[bytes], *, keys: Sequence[bytes | None] | None = None, strict: bool = False
     ) -> Receipts:
         """Store many messages, in order; see Client.put_many."""
+        self._floor.expect_no_effects()
         async with self._numbers:
             return await run(self._client.put_many, topic, values, keys=keys, strict=strict)
 
@@ -148,14 +156,22 @@ class AsyncClient:
 
     def receive(self, topic: str, timeout: float | None = None) -> AsyncReceive:
         """Give the next message inside `async with`; see Client.receive. Tasks that receive from one topic take turns."""
+        client = self._client
+        client._check_open()
+        self._floor.expect_none("inside a transaction use its own get()")
+        inner = Receive(client._receiving, check_topic(topic), milliseconds(timeout), lambda: None)
         turn = self._turns.setdefault(topic, asyncio.Lock())
-        return AsyncReceive(lambda: self._client.receive(topic, timeout), turn)
+        return AsyncReceive(inner, client._transactions.resolve, turn, self._numbers)
 
     def transaction(self, connection: object | None = None, *, table: str = TABLE, durable: bool = True) -> AsyncTransaction:
-        """Consume, process and produce as one, inside `async with`; see Client.transaction. The connection is a blocking one."""
+        """Consume, process and produce as one, inside `async with`; see Client.transaction. The connection is a blocking one.
+
+        Tasks with a transaction take turns: others put, get and listen meanwhile.
+        """
         if connection is None:
-            return AsyncTransaction(self._client.transaction(), self._numbers)
-        return AsyncTransaction(self._client.transaction(connection, table=table, durable=durable), self._numbers)
+            return AsyncTransaction(self._client.transaction, self._floor, self._numbers, has_effects=False)
+        begin = partial(self._client.transaction, connection, table=table, durable=durable)
+        return AsyncTransaction(begin, self._floor, self._numbers, has_effects=True)
 
     # --- life ------------------------------------------------------------------------------------------
 
@@ -216,40 +232,79 @@ class AsyncListener(Generic[Taken]):
 class AsyncReceive:
     """What AsyncClient.receive returns."""
 
-    def __init__(self, begin: Callable[[], Receive], turn: asyncio.Lock) -> None:
-        self._begin = begin
+    def __init__(self, inner: Receive, resolve: Callable[[], None], turn: asyncio.Lock, numbers: asyncio.Lock) -> None:
+        self._inner = inner
+        self._resolve = resolve
         self._turn = turn
-        self._inner: Receive | None = None
+        self._numbers = numbers
 
     async def __aenter__(self) -> Message | None:
         await self._turn.acquire()
         try:
-            inner = self._begin()
-            message = await run(inner.__enter__)
+            async with self._numbers:  # Not in the middle of a commit: one whose outcome is not known decides where this begins.
+                await run(self._resolve)
+            return await run(self._inner.__enter__)
         except BaseException:
             self._turn.release()
             raise
-        self._inner = inner
-        return message
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         try:
-            if self._inner is not None:
-                await run(self._inner.__exit__, kind, error, trace)
+            await run(self._inner.__exit__, kind, error, trace)
         finally:
             self._turn.release()
 
 
-class AsyncTransaction:
-    """What AsyncClient.transaction returns; one at a time for each client."""
+class Floor:
+    """Whose transaction it is. A client has one at a time, so tasks take turns; a task does not wait for itself."""
 
-    def __init__(self, inner: Transaction | DatabaseTransaction, numbers: asyncio.Lock) -> None:
-        self._inner = inner
+    def __init__(self) -> None:
+        self._turn = asyncio.Lock()
+        self._holder: asyncio.Task[Any] | None = None
+        self._has_effects = False
+
+    async def take(self, *, has_effects: bool) -> None:
+        self.expect_none("a task has one transaction at a time: leave the other one first")
+        await self._turn.acquire()
+        self._holder, self._has_effects = asyncio.current_task(), has_effects
+
+    def leave(self) -> None:
+        self._holder, self._has_effects = None, False
+        self._turn.release()
+
+    def expect_no_effects(self) -> None:
+        """Refuse a put of the task that is inside a transaction of its database."""
+        if self._has_effects:
+            self.expect_none(NO_PUTS)
+
+    def expect_none(self, why: str) -> None:
+        """Refuse what a task cannot do inside a transaction of its own."""
+        if self._holder is not None and self._holder is asyncio.current_task():
+            raise UsageError(why)
+
+
+class AsyncTransaction:
+    """What AsyncClient.transaction returns; entered when those of other tasks are over."""
+
+    _inner: Transaction | DatabaseTransaction
+
+    def __init__(
+        self, begin: Callable[[], Transaction | DatabaseTransaction], floor: Floor, numbers: asyncio.Lock, *, has_effects: bool
+    ) -> None:
+        self._begin = begin
+        self._floor = floor
         self._numbers = numbers
+        self._has_effects = has_effects
 
     async def __aenter__(self) -> Self:
-        async with self._numbers:  # It may have to find out what became of the one before.
-            await run(self._inner.__enter__)
+        await self._floor.take(has_effects=self._has_effects)
+        try:
+            self._inner = self._begin()
+            async with self._numbers:  # It may have to find out what became of the one before.
+                await run(self._inner.__enter__)
+        except BaseException:
+            self._floor.leave()
+            raise
         return self
 
     async def get(self, topic: str, timeout: float | None = None) -> Message | None:
@@ -270,5 +325,21 @@ class AsyncTransaction:
         return self._inner.receipts if isinstance(self._inner, Transaction) else Receipts(())
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        async with self._numbers:
-            await run(self._inner.__exit__, kind, error, trace)
+        try:
+            if kind is None:
+                await self._commit()
+            else:
+                await run(self._inner.__exit__, kind, error, trace)
+        finally:
+            self._floor.leave()
+
+    async def _commit(self) -> None:
+        try:
+            await self._numbers.acquire()
+        except BaseException as problem:  # Cancelled before the commit began: nothing of it happens.
+            await run(self._inner.__exit__, type(problem), problem, None)
+            raise
+        try:
+            await run(self._inner.__exit__, None, None, None)
+        finally:
+            self._numbers.release()

@@ -18,7 +18,7 @@ from typing import Any, Protocol, TypeVar
 import greenlet
 
 from oncemq.client.session import Session
-from oncemq.errors import InvariantViolated
+from oncemq.errors import BrokerUnreachable, InvariantViolated
 from oncemq.ports import Clock, Frames, Instant, Link, LiveLink
 
 Result = TypeVar("Result")
@@ -87,6 +87,36 @@ class SharedSession(Session):
     _turn = 0
     _is_polled = _is_live_polled = False
     _waiting: tuple[asyncio.Future[None], ...] = ()
+    _opening: asyncio.Future[bool] | None = None
+    """Done when the call that opens the session is through; True: there is no broker."""
+
+    def ensure(self, timeout_ms: int | None = None) -> None:
+        """Have a session. One call opens it and the others wait: what a Welcome sets up must not be set up again under them."""
+        started_ms = self.clock.now().ticks_ms
+        while self.welcome is None and self._opening is not None:
+            left_ms = None if timeout_ms is None else timeout_ms - (self.clock.now().ticks_ms - started_ms)
+            if wait(self._is_hopeless(self._opening, left_ms)):
+                raise self.unreachable(started_ms)
+        if self.welcome is not None or self._failure is not None:
+            return super().ensure(timeout_ms)
+        self._opening = opening = asyncio.get_running_loop().create_future()
+        is_away = False
+        try:
+            super().ensure(timeout_ms)
+        except BrokerUnreachable:
+            is_away = timeout_ms is None  # Whoever had less time than others does not speak for them.
+            raise
+        finally:
+            self._opening = None
+            opening.set_result(is_away)
+
+    @staticmethod
+    async def _is_hopeless(opening: asyncio.Future[bool], timeout_ms: int | None) -> bool:
+        """Wait for whoever opens the session; True if that failed for everybody, or if the time is over."""
+        if timeout_ms is not None and timeout_ms <= 0:
+            return True
+        await asyncio.wait((opening,), timeout=None if timeout_ms is None else timeout_ms / 1000)
+        return opening.result() if opening.done() else True
 
     def receive(self, timeout_ms: int) -> bool:
         """Have a packet handed to whoever it is for, by this call or by another one, within that time."""

@@ -157,6 +157,8 @@ class Effects:
         self._prepared: dict[str, object] = {}
         """The connection that each table was last seen on."""
         self._current: DatabaseTransaction | None = None
+        self.is_shared = False
+        """Whether several tasks use this client: puts of others are then no mistake of whoever has the transaction."""
 
     @property
     def is_open(self) -> bool:
@@ -167,7 +169,7 @@ class Effects:
         if self.is_open:
             raise UsageError("a client has one transaction at a time: leave the other one first")
         self._puts.cut_all()
-        self._current, self._puts.forbidden = transaction, NO_PUTS
+        self._current, self._puts.forbidden = transaction, "" if self.is_shared else NO_PUTS
 
     def close(self, transaction: DatabaseTransaction) -> None:
         """Saying so again, or of a transaction that was never opened, changes nothing."""

@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tasks that share one AsyncClient: what must not mix takes turns, what may goes on beside it, a cancelled one leaves nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import oncemq
+from tests.client.test_async import Play, Turn, play
+
+__all__ = ["play"]
+
+
+def _books(tmp_path: Path) -> sqlite3.Connection:
+    connection = sqlite3.connect(tmp_path / "books.db", isolation_level=None)
+    connection.execute("PRAGMA synchronous = FULL")
+    connection.execute("CREATE TABLE IF NOT EXISTS effects (value TEXT)")
+    return connection
+
+
+async def _take(client: oncemq.AsyncClient, books: sqlite3.Connection, topic: str) -> bytes | None:
+    async with client.transaction(books) as transaction:
+        message = await transaction.get(topic, timeout=0)
+        if message is not None:
+            books.execute("INSERT INTO effects VALUES (?)", (message.value.decode(),))
+        return None if message is None else message.value
+
+
+def test_tasks_that_begin_offline_open_one_session(play: Play) -> None:
+    """A second Welcome would take every subscription up anew, and put in doubt what a task has just been given."""
+
+    async def script(connect: Any, topic: str) -> None:
+        async with await connect() as client:
+            await client.subscribe(topic)
+            await client.put_many(topic, [b"0", b"1"])
+        client = await connect(offline=True)
+        session, welcomes = client._client._session, []
+        taken_up = session.on_welcome
+        session.on_welcome = lambda welcome: (welcomes.append(welcome), taken_up(welcome))
+        found = await asyncio.gather(
+            client.get(topic, timeout=5), client.put(topic, b"2"), client.topics(), client.subscriptions()
+        )
+        assert found[0].value == b"0"
+        assert len(welcomes) == 1
+        await client.close()
+
+    play(script)
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_broker_that_is_away_is_told_to_all_who_wait_for_it(tmp_path: Path) -> None:
+    """Not to one after the other: a hundred handlers would wait a hundred times as long."""
+
+    async def script() -> None:
+        client = await oncemq.connect_async("tcp://127.0.0.1:9", id="a", state=tmp_path / "a", offline=True)
+        tries: list[object] = []
+        really = client._client._session.exchange
+        client._client._session.exchange = lambda *arguments, **named: (tries.append(1), really(*arguments, **named))[1]
+        found = await asyncio.gather(*[client.get("t", timeout=5) for _ in range(20)], return_exceptions=True)
+        assert {type(problem) for problem in found} == {oncemq.BrokerUnreachable}
+        assert len(tries) == 1
+        with pytest.raises(oncemq.PutPending):
+            await client.put("t", b"kept")
+        assert await client.close() == 1
+
+    asyncio.run(script())
+
+
+def test_whoever_waits_for_a_session_has_its_own_patience(tmp_path: Path) -> None:
+    async def script() -> None:
+        client = await oncemq.connect_async("tcp://127.0.0.1:9", id="a", state=tmp_path / "a", offline=True)
+        patient = asyncio.create_task(client.get("t"))
+        await Turn()
+        with pytest.raises(oncemq.PutPending):
+            await client.put("t", b"kept", wait=False)
+            await client.flush(timeout=0.05)
+        assert not patient.done()
+        patient.cancel()
+        await asyncio.gather(patient, return_exceptions=True)
+        client._client._abandon()
+
+    asyncio.run(script())
+
+
+def test_transactions_of_several_tasks_take_turns(play: Play) -> None:
+    async def script(connect: Any, topic: str) -> None:
+        async with await connect() as client, await connect("reader") as reader:
+            out, topics = topic + "-out", [topic + "-a", topic + "-b"]
+            await reader.subscribe(out)
+            for name in topics:
+                await client.subscribe(name)
+                await client.put_many(name, [b"%d" % number for number in range(5)])
+
+            async def work(name: str) -> None:
+                for _ in range(5):
+                    async with client.transaction() as transaction:
+                        message = await transaction.get(name, timeout=5)
+                        await Turn()
+                        transaction.put(out, message.value)
+
+            await asyncio.gather(*map(work, topics))
+            assert len(await reader.get_many(out, 100, timeout=5)) == 10
+            with pytest.raises(oncemq.UsageError, match="one transaction at a time"):
+                async with client.transaction(), client.transaction():
+                    raise AssertionError
+
+    play(script)
+
+
+def test_others_put_and_receive_beside_a_transaction_of_a_database(play: Play, tmp_path: Path) -> None:
+    """A handler of a web service knows nothing of the task that works on another topic."""
+
+    async def script(connect: Any, topic: str) -> None:
+        books = _books(tmp_path)
+        async with await connect() as client:
+            await client.subscribe(topic)
+            await client.subscribe(topic + "-other")
+
+            async def work() -> bytes:
+                async with client.transaction(books) as transaction:
+                    for refused in (client.put(topic, b"no"), client.put_many(topic, [b"no"])):
+                        with pytest.raises(oncemq.UsageError, match="cannot be part of a database transaction"):
+                            await refused
+                    with pytest.raises(oncemq.UsageError, match="use its own get"):
+                        client.receive(topic + "-other")
+                    return (await transaction.get(topic, timeout=30)).value  # type: ignore[union-attr]
+
+            async def handle() -> bytes:
+                await client.put(topic + "-other", b"beside")
+                async with client.receive(topic + "-other", timeout=5) as message:
+                    await client.put(topic, b"from a handler")
+                    return message.value
+
+            assert await asyncio.gather(work(), handle()) == [b"from a handler", b"beside"]
+        books.close()
+
+    play(script)
+
+
+def test_h14_a_transaction_that_is_cancelled_before_its_commit_leaves_nothing_open(play: Play, tmp_path: Path) -> None:
+    async def script(connect: Any, topic: str) -> None:
+        books = _books(tmp_path)
+        async with await connect() as client:
+            await client.subscribe(topic)
+            await client.put_many(topic, [b"0", b"1"])
+
+            async def work(is_read: asyncio.Event) -> None:
+                async with client.transaction(books) as transaction:
+                    assert await transaction.get(topic, timeout=5) is not None
+                    books.execute("INSERT INTO effects VALUES ('half')")
+                    await client._numbers.acquire()  # Somebody else's put_many is under way.
+                    is_read.set()
+
+            is_read = asyncio.Event()
+            task = asyncio.create_task(work(is_read))
+            await is_read.wait()
+            await Turn()
+            task.cancel()
+            assert [type(problem) for problem in await asyncio.gather(task, return_exceptions=True)] == [asyncio.CancelledError]
+            client._numbers.release()
+            assert [await _take(client, books, topic) for _ in range(3)] == [b"0", b"1", None]
+        assert books.execute("SELECT value FROM effects").fetchall() == [("0",), ("1",)]
+        books.close()
+
+    play(script)
