@@ -188,6 +188,14 @@ def test_a_start_that_is_known_as_another_nodes_is_not_believed() -> None:
     assert not origins.is_taken(NODE, START)
 
 
+def test_a_baseline_that_knows_less_takes_nothing_back() -> None:
+    origins = Origins()
+    for number in (1, 2, 3):
+        origins.took(Origin(NODE, START, number))
+    origins.adopt([Origin(NODE, START, 2), Origin(NODE, OTHER_START, 7)])
+    assert [(log.start_id, log.low, log.had) for log in origins] == [(START, 1, 3), (OTHER_START, 8, 7)]
+
+
 # --- retention ------------------------------------------------------------------------------------------
 
 
@@ -220,6 +228,15 @@ def test_old_messages_go_by_age_and_the_oldest_by_size_over_all_origins() -> Non
     assert new_lows(origins, store, kept, wall_us=1015) == {first: 5}
     assert new_lows(origins, store, kept, wall_us=1035) == {first: 11, second: 4}
     assert new_lows(origins, store, MeshRetention(1000, 250), wall_us=100) == {first: 5, second: 4}
+
+
+def test_a_log_that_was_cut_is_not_cut_again_while_its_segment_is_still_there() -> None:
+    origins = logs_of(10)
+    log_id = log_id_of(bytes(16))
+    origins.trim(log_id, 5)
+    store = Stores(_0=[Held(5, 100, 10), Held(8, 100, 20)])
+    assert new_lows(origins, store, MeshRetention(1000, 10**9), wall_us=1015) == {}
+    assert new_lows(origins, store, MeshRetention(1000, 10**9), wall_us=1025) == {log_id: 8}
 
 
 def test_tidying_cuts_logs_and_the_record_says_so() -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Callable
+from contextlib import suppress
 
 import pytest
 
@@ -14,10 +16,11 @@ from oncemq.journal import outbox as outboxes
 from oncemq.journal.backup import copy_to
 from oncemq.journal.codec import BadRecord, seal_parts
 from oncemq.journal.inspect import look_into
+from oncemq.journal.journal import Journal, JournalSettings
 from oncemq.journal.outbox import OutboxEntry
 from oncemq.journal.space import Plan, make_segment
 from oncemq.journal.verify import verify
-from oncemq.journal.whole import find_missing
+from oncemq.limits import PENDING_STREAMS_MAX
 from oncemq.model.block import checksum
 from oncemq.sim.disk import SimDisk, SimFile
 from tests.journal.helpers import LOG_ID, Ledger, numbers_read, open_journal, put, stored
@@ -86,6 +89,75 @@ def test_an_entry_that_cannot_be_written_takes_nobodys_place() -> None:
     assert outbox.confirmed[A] == 0
 
 
+def test_what_was_replaced_makes_room() -> None:
+    disk = SimDisk()
+    outbox = _open(disk)
+    for number in range(1, 6):
+        outbox.append(_entry(number, A, size=3000))
+    assert len(_files(disk)) == 5
+    outbox.replace(A, 5, _entry(1, B, size=3000))
+
+    assert len(_files(disk)) == 2, "the newest, and one to be used again"
+
+
+def test_a_failed_sync_is_never_followed_by_one_that_looks_right() -> None:
+    disk = SimDisk()
+    outbox = _open(disk)
+    outbox.append(_entry(1))
+    disk.fail_next_sync(errno.EIO)
+    for _ in range(2):
+        with pytest.raises(SyncFailed):
+            outbox.sync()
+    assert disk.syncs == 1, "the disk is not asked again: it would say yes"
+    with pytest.raises(SyncFailed):
+        outbox.append(_entry(2))
+
+
+def test_proofs_that_are_interrupted_for_ever_do_not_outgrow_their_segment() -> None:
+    disk = SimDisk()
+    outbox = _open(disk)
+    outbox.append(_entry(1))
+    (name,) = _files(disk)
+    for _ in range(100):
+        disk.before_sync = _interrupt_the_second()
+        with suppress(Interrupted):
+            outbox.sync()
+    disk.before_sync = lambda: None
+    outbox.sync()
+    assert disk.size_of(name) == 4096
+    disk.power_cut()
+
+    assert _numbers(_open(disk, 2)) == [1]
+
+
+def _interrupt_the_second() -> Callable[[], None]:
+    syncs = iter([False, True])
+    return lambda: _interrupt() if next(syncs) else None
+
+
+def test_the_longest_finished_stream_is_forgotten_and_none_that_waits() -> None:
+    outbox = _open(SimDisk())
+    outbox.append(_entry(1, A, numbers=2))
+    outbox.append(_entry(3, A))
+    outbox.retire(A, 2)
+    others = [number.to_bytes(16, "big") for number in range(PENDING_STREAMS_MAX)]
+    for stream in others:
+        outbox.retire(stream, 1)
+
+    assert list(outbox.confirmed) == [A, *others[1:]]
+
+
+def test_where_every_stream_waits_none_is_forgotten() -> None:
+    outbox = _open(SimDisk(), segment_bytes=1 << 20)
+    streams = [number.to_bytes(16, "big") for number in range(PENDING_STREAMS_MAX + 1)]
+    for stream in streams:
+        outbox.append(_entry(1, stream))
+        outbox.append(_entry(2, stream))
+        outbox.retire(stream, 1)
+
+    assert list(outbox.confirmed) == streams
+
+
 @pytest.mark.parametrize(
     ("code", "header", "reason"),
     [(99, b"", "record type"), (outboxes._ENTRY_CODE, b"\xc1", "byte"), (outboxes._CONFIRMED_CODE, b"\xc1", "byte")],
@@ -132,11 +204,12 @@ def test_a_directory_without_a_journal_cannot_be_looked_into() -> None:
         look_into(SimDisk())
 
 
-def test_an_index_that_cannot_be_read_says_nothing_of_a_segment_that_is_gone() -> None:
+def test_a_journal_to_which_nothing_was_put_is_shown_as_such() -> None:
     disk = SimDisk()
-    disk.open("index-0000000000000007", create=True).write(0, [b"odd"])
+    Journal.open(disk, start_id=A, new_log_id=LOG_ID, state=BrokerState()).close()
+    found = look_into(disk)
 
-    assert find_missing(disk, LOG_ID, BrokerState().topics, []) == []
+    assert [found[name] for name in ("log_id", "last_append", "topics", "missing")] == [LOG_ID.hex(), None, [], []]
 
 
 # --- space ----------------------------------------------------------------------------------------------
@@ -155,11 +228,12 @@ def test_a_segment_whose_file_cannot_be_made(number: int, is_told: bool) -> None
 
 def test_the_unused_end_of_a_segment_takes_no_space_in_a_backup() -> None:
     disk, copy = SimDisk(), SimDisk()
-    journal, ledger = open_journal(disk)
+    journal, ledger = open_journal(disk, settings=JournalSettings(segment_bytes=4 << 20, reserve_bytes=0))
     for number in range(1, 5):
         put(journal, ledger, stored(number, number - 1))
-    journal.close()
+    disk.kill()
     copy_to(disk, copy)
+    assert disk.used_bytes() > 4 << 20 > 2 << 20 > copy.used_bytes()
     again, _ = open_journal(copy, 2)
 
     assert numbers_read(again) == [1, 2, 3, 4]

@@ -9,10 +9,23 @@ import os
 import pytest
 from msgspec.structs import replace
 
-from oncemq.core.records import Placement, Staged
+from oncemq.core.parts import Splice
+from oncemq.core.records import Lost, Origin, Placement, Staged
 from oncemq.errors import SyncFailed
 from oncemq.journal import codec
-from oncemq.journal.codec import BadRecord, check_record, decode, delivery, encode, held_in, placed_offset, seal_parts
+from oncemq.journal.codec import (
+    BadRecord,
+    check_record,
+    decode,
+    decode_delivery,
+    delivery,
+    encode,
+    held_in,
+    is_delivery_of,
+    placed_offset,
+    seal_parts,
+    spliced_delivery,
+)
 from oncemq.journal.index import BadIndex, read_head
 from oncemq.journal.journal import JournalSettings
 from oncemq.journal.recovery import IDENTITY
@@ -46,10 +59,25 @@ def lying_stored(**changes: int) -> bytes:
     return joined(seal_parts(codec.STORED_CODE, bytes(header), record.block))
 
 
+def moved(code: int, header: bytes, padding: bytes = bytes(7)) -> bytes:
+    """A record of that type that was moved here from segment 1."""
+    return joined(seal_parts(codec.MOVED_CODE, bytes([1, *bytes(7), code]) + padding + header))
+
+
+def lying_names() -> bytes:
+    """A Stored of a mesh whose topics have no names."""
+    record = replace(stored(1, 0), topics=("orders",))
+    header = codec._stored_header(record, len(record.block))
+    return joined(seal_parts(codec.STORED_CODE, header.replace(b"\x91\xa6orders", b"\xc1\xa6orders"), record.block))
+
+
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
         (joined(seal_parts(codec.STORED_CODE, bytes(8))), "cut short"),
+        (lying_names(), "names of topics"),
+        (moved(codec.LOST_CODE, b"\xc1"), "a moved record"),
+        (moved(codec.LOST_CODE, b"\xc1", b"\0\0\0odd\0"), "header of another kind"),
         (lying_stored(more_block=8), "block of another size"),
         (lying_stored(flags=2), "header of another size"),
         (lying_stored(publisher=0xFF), "not UTF-8"),
@@ -85,6 +113,32 @@ def test_only_what_holds_messages_of_the_topic_is_delivered() -> None:
     with pytest.raises(BadRecord, match="another topic"):
         placed_offset(other, 0, len(other), 1)
     assert held_in(cursor(1)) == []
+
+
+def test_a_gap_lies_in_the_topics_that_have_it() -> None:
+    gap = Lost(3, 30, b"s" * 16, Origin(b"n" * 16, b"z" * 16, 7), 9, (Placement(1, 4), Placement(2, 0)))
+    content = joined(encode(gap))
+    assert held_in(gap) == [(1, 4, 1, 0), (2, 0, 1, 0)]
+    assert placed_offset(content, 0, len(content), 1) == (4, 1, 30)
+    with pytest.raises(BadRecord, match="through their splice"):
+        delivery(content, 1)
+
+
+def test_only_staged_rows_are_spliced() -> None:
+    splice = Splice(0, 2, 7, 1, 10, b"s" * 16, b"t" * 16, 1, "query")
+    found, *_ = decode_delivery(spliced_delivery(joined(encode(staged())), splice, 5), 0)
+    assert (found.topic_id, found.count, found.publisher) == (5, 2, "query")
+    with pytest.raises(BadRecord, match="only staged"):
+        spliced_delivery(joined(encode(stored(1, 0))), splice, 5)
+
+
+def test_a_delivery_cut_anywhere_is_none() -> None:
+    content = joined(encode(stored(1, 0)))
+    assert is_delivery_of(content, 1, 0, 1)
+    for end in range(len(content)):
+        assert not is_delivery_of(content[:end], 1, 0, 1)
+        with pytest.raises(BadRecord, match="cut short"):
+            decode_delivery(content[:end], 0)
 
 
 # --- disks that refuse ---------------------------------------------------------------------------------------

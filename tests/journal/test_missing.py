@@ -92,11 +92,15 @@ def test_the_refusal_names_the_topic_and_the_offsets_and_what_to_do() -> None:
     assert told.value.may_go_on
 
 
-def test_without_its_index_a_lost_segment_is_found_all_the_same() -> None:
+@pytest.mark.parametrize("is_there", [False, True])
+def test_without_a_right_index_a_lost_segment_is_found_all_the_same(is_there: bool) -> None:
     disk = _written()
     first, end = _held(disk)[1]
     disk.unlink(_files(disk, "segment-")[1])
-    disk.unlink(_files(disk, "index-")[1])
+    if is_there:
+        disk.flip(_files(disk, "index-")[1], 20)
+    else:
+        disk.unlink(_files(disk, "index-")[1])
     with pytest.raises(JournalIncomplete) as told:
         _open(disk, 2)
     assert (told.value.name, told.value.lost) == ("a segment", f"messages {first} to {end - 1} of topic 'orders'")

@@ -77,6 +77,12 @@ def test_headers_come_back_as_they_were_and_no_flipped_bit_passes() -> None:
             assert decode(encoded[:position]) is None
 
 
+def test_what_a_group_says_of_another_segment_proves_nothing_of_this_one() -> None:
+    elsewhere = GroupHeader(24, 2, 7, 6, 2000, START, 1)
+    walk, found = _walk(_group(_header(1)), _group(elsewhere))
+    assert (found, walk.synced) == ([1, 2], HEADER_BYTES)
+
+
 @given(st.binary(max_size=80))
 def test_hostile_bytes_are_no_headers(content: bytes) -> None:
     assert decode_segment_header(content) is None

@@ -9,15 +9,21 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from oncemq.adapters.os_disk import OsDisk
+from oncemq.core.packets import NOBODY
+from oncemq.core.records import ELSEWHERE, Origin, Placement
+from oncemq.core.state import BrokerState
 from oncemq.errors import DirectoryLocked, DirectoryUnusable, JournalDamaged
 from oncemq.journal.backup import copy_to
+from oncemq.journal.codec import encode
 from oncemq.journal.finding import Finding
+from oncemq.journal.journal import Journal
 from oncemq.journal.reading import DamagedRead
 from oncemq.journal.verify import verify
 from oncemq.sim.disk import SimDisk
-from tests.journal.helpers import Ledger, numbers_read, open_journal, put, stored
+from tests.journal.helpers import LOG_ID, Ledger, numbers_read, open_journal, put, stored, stored_in
 
 
 def _written(count: int = 120, *, clean: bool = True) -> tuple[SimDisk, Ledger]:
@@ -72,10 +78,41 @@ def test_every_byte_that_rots_is_found_and_nothing_is_changed() -> None:
 
 
 def test_what_is_not_a_journal_is_said() -> None:
-    assert "no journal" in next(iter(verify(SimDisk(1), Ledger()))).problem
+    assert [finding.problem for finding in verify(SimDisk(1), Ledger())] == ["there is no journal in this directory"]
     disk = SimDisk(1)
     disk.open("identity", create=True).write(0, [b'{"format": 7, "log": ""}'])
     assert "newer" in next(iter(verify(disk, Ledger()))).problem
+
+
+def test_a_segment_that_got_shorter_is_said_with_the_place() -> None:
+    disk, _ = _written()
+    name = "segment-0000000000000001"
+    end = disk.size_of(name)
+    disk.open(name).truncate(end - 1)
+    (problem,) = _problems(disk)
+    assert (problem.name, problem.problem) == (name, "cut short in a group")
+    assert end - 400 < problem.position < end
+
+
+def test_right_bytes_in_a_wrong_place_are_said() -> None:
+    """Every checksum is right, and yet a message lies where another one belongs."""
+    disk, _ = _written()
+    name = "segment-0000000000000001"
+    second, third = (b"".join(encode(stored(number, number - 1))) for number in (2, 3))
+    position = disk.open(name).read(0, 1 << 20).index(second)
+    disk.open(name).write(position, [third])
+    assert any(finding.name == name and "gap" in finding.problem for finding in _problems(disk))
+
+
+def test_a_record_that_its_state_cannot_take_is_said() -> None:
+    """Bytes, indexes and snapshots are right: only the records contradict each other."""
+    disk = SimDisk(1)
+    journal = Journal.open(disk, start_id=b"s" * 16, new_log_id=LOG_ID, state=BrokerState())
+    fifth = stored_in(1, (Placement(0, ELSEWHERE),))
+    journal.append([replace(fifth, stream=NOBODY, origin=Origin(b"n" * 16, b"z" * 16, 5))])
+    journal.close()
+    found = [finding for finding in verify(disk, BrokerState()) if finding.problem]
+    assert [(finding.name, "order" in finding.problem) for finding in found] == [("records", True)]
 
 
 def test_missing_snapshots_and_segments_are_said() -> None:

@@ -83,9 +83,6 @@ class Origins:
         """Messages that were given up: each was told as a gap."""
         self._by_id: dict[int, OriginLog] = {}
 
-    def __bool__(self) -> bool:
-        return bool(self.logs) or self.has_baseline
-
     def __iter__(self) -> Iterator[OriginLog]:
         return iter(self.logs.values())
 

@@ -17,9 +17,9 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from oncemq.core.records import HELD, Moved, Record
-from oncemq.journal.codec import BadRecord, Bytes, check_record, moved_parts
+from oncemq.journal.codec import BadRecord, Bytes, check_record, held_in, moved_parts
 from oncemq.journal.index import SegmentIndex, Totals
-from oncemq.journal.shelf import Shelf
+from oncemq.journal.shelf import NO_INDEX, Shelf
 from oncemq.limits import CLEAN_LOOKS_MAX, CLEAN_SIZE_EIGHTHS
 
 Lows = Mapping[int, int]
@@ -34,10 +34,12 @@ class Counted(msgspec.Struct, frozen=True):
 
 
 class Block(msgspec.Struct, frozen=True, gc=False):
-    """One record that has to be moved."""
+    """One record that has to be moved, and one of the places that it must turn out to hold."""
 
     position: int
     size_bytes: int
+    topic_id: int
+    first: int
 
 
 class Work(msgspec.Struct):
@@ -54,7 +56,7 @@ class Cleaner:
         self._slack_bytes = slack_bytes
         self._counted: dict[int, Counted] = {}
         self._spoilt: set[int] = set()
-        """Segments with a damaged block among the living: they stay, so that the damage can be told."""
+        """Segments with a damaged block among the living, or without an index: they stay, so that the damage can be told."""
         self._work: Work | None = None
         self.is_counting = False
         """Whether the next look at the segments would know more than the last one."""
@@ -64,7 +66,7 @@ class Cleaner:
         work = self._work
         if work is None or work.segment not in dict(self._shelf.sealed()):
             chosen = self._begun(below) or self._sparsest(lows, below)
-            self._work = work = self._begin(chosen, lows) if chosen else None
+            self._work = work = self._work_in(chosen, lows) if chosen else None
         return work
 
     def give_up(self, work: Work) -> None:
@@ -127,8 +129,9 @@ class Cleaner:
         stale.sort(key=lambda each: -self._living(*each))
         self.is_counting = len(stale) > CLEAN_LOOKS_MAX
         for number, _ in stale[:CLEAN_LOOKS_MAX]:
-            blocks = self._living_blocks(number, lows)
-            self._counted[number] = Counted(self._lows_of(number, lows), sum(block.size_bytes for block in blocks))
+            work = self._work_in(number, lows)
+            if work is not None:
+                self._counted[number] = Counted(self._lows_of(number, lows), sum(block.size_bytes for block in work.blocks))
 
     def _lows_of(self, number: int, lows: Lows) -> tuple[int, ...]:
         """How far each run of a segment is dead."""
@@ -138,26 +141,30 @@ class Cleaner:
 
     # --- blocks -------------------------------------------------------------------------------------
 
-    def _begin(self, number: int, lows: Lows) -> Work:
-        copied = _offsets_of(self._shelf, self._shelf.copies_of(number))
-        blocks = self._living_blocks(number, lows, copied)
-        return Work(number, blocks[::-1])
+    def _work_in(self, number: int, lows: Lows) -> Work | None:
+        """Return what there is to do in a segment; None if nobody can say where its blocks are: then it stays as it is."""
+        try:
+            copied = _offsets_of(self._shelf, self._shelf.copies_of(number))
+            return Work(number, self._living_blocks(number, lows, copied)[::-1])
+        except NO_INDEX:
+            self._spoilt.add(number)
+            return None
 
-    def _living_blocks(self, number: int, lows: Lows, copied: frozenset[tuple[int, int]] = frozenset()) -> list[Block]:
+    def _living_blocks(self, number: int, lows: Lows, copied: frozenset[tuple[int, int]]) -> list[Block]:
         """The records of a segment that somebody may still need and that have no copy yet, by position, each once."""
         index = self._shelf.index(number)
-        found: dict[int, int] = {}
+        found: dict[int, Block] = {}
         done: set[int] = set()
         for totals, columns in zip(index.totals, index.columns, strict=True):
             low = lows.get(totals.topic_id, totals.end)
             if totals.end <= low:
                 continue
             for entry in columns.overlapping(max(low, totals.first), totals.end):
-                position = columns.positions[entry]
-                found[position] = columns.sizes[entry]
-                if (totals.topic_id, columns.firsts[entry]) in copied:
+                position, place = columns.positions[entry], (totals.topic_id, columns.firsts[entry])
+                found[position] = Block(position, columns.sizes[entry], *place)
+                if place in copied:
                     done.add(position)
-        return [Block(position, found[position]) for position in sorted(found) if position not in done]
+        return [found[position] for position in sorted(found) if position not in done]
 
 
 def take_slice(blocks: list[Block], bytes_max: int) -> list[Block]:
@@ -175,7 +182,8 @@ def copy_of(shelf: Shelf, segment: int, block: Block) -> tuple[Record, list[Byte
     content = shelf.file(segment).read(block.position, block.size_bytes)
     record, end = check_record(content, 0)
     held = record.held if type(record) is Moved else record
-    if not isinstance(held, HELD) or end != block.size_bytes:
+    places = [(topic_id, first) for topic_id, first, _, _ in held_in(held)]
+    if not isinstance(held, HELD) or end != block.size_bytes or (block.topic_id, block.first) not in places:
         raise BadRecord("not the record that was expected")
     return Moved(segment, held), moved_parts(content, segment)
 

@@ -323,7 +323,7 @@ class Outbox:
     def _prove(self, segment: _Segment) -> None:
         """Write a group without records, which names what was synced, and sync that too."""
         if segment.end + GROUP_BYTES > segment.capacity:
-            return  # Written by an older version, which left no room for it.
+            return  # Earlier proofs were interrupted, and have used up the room that was left for this one.
         number = segment.number
         if segment is self._active:
             self._before = _Before(segment, segment.end, self._group_number, self._last_segment, self._newest, self._news)

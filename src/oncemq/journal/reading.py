@@ -10,15 +10,16 @@ Next: codec.py for what a delivery is.
 
 from __future__ import annotations
 
-from bisect import insort
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from heapq import merge
+from operator import attrgetter
 
 import msgspec
 
-from oncemq.errors import InvariantViolated, JournalDamaged
 from oncemq.journal.codec import BadRecord, delivery, is_delivery_of, placed_offset, unmoved
 from oncemq.journal.index import Columns, Totals
-from oncemq.journal.shelf import Shelf
+from oncemq.journal.shelf import NO_INDEX, Shelf
 
 SPAN_BYTES_MAX = 256 * 1024  # Small records are fetched together up to this size. guess: one read-ahead window.
 _GAP_BYTES_MAX = 4096  # Bytes of others that are cheaper to read over than to ask again. guess: one page.
@@ -56,7 +57,9 @@ def read(shelf: Shelf, ranges: Sequence[Range], bytes_max: int) -> list[bytes]:
     streams = [_entries(shelf, each) for each in ranges if each[1] < each[2]]
     deliveries: list[bytes] = []
     try:
-        for span in _spans(_bounded(streams[0] if len(streams) == 1 else _merge(streams), bytes_max)):
+        # A merge takes no more from any stream than it is asked for.
+        entries = streams[0] if len(streams) == 1 else merge(*streams, key=attrgetter("append_number"))
+        for span in _spans(_bounded(entries, bytes_max)):
             _fetch(shelf, span, deliveries)
     except DamagedRead:
         if not deliveries:
@@ -86,31 +89,15 @@ def _holders(shelf: Shelf, wanted: Range) -> Iterator[Totals]:
         at = totals.end
         if at >= end:
             return
-    if at < end:
-        raise DamagedRead(topic_id, at, end, "they are missing")
+    raise DamagedRead(topic_id, at, end, "they are missing")
 
 
 def _columns(shelf: Shelf, first: int, totals: Totals) -> Columns:
     try:
         return shelf.index(totals.segment).columns[totals.run]
-    except (JournalDamaged, InvariantViolated, OSError, LookupError) as error:
+    except NO_INDEX as error:
         reason = _refused(error) if isinstance(error, OSError) else str(error)
         raise DamagedRead(totals.topic_id, max(first, totals.first), totals.end, reason) from error
-
-
-def _merge(streams: list[Iterator[Found]]) -> Iterator[Found]:
-    """Merge by append number without taking more from any stream than is asked for."""
-    heads: list[tuple[int, int, Found]] = []
-    for number, stream in enumerate(streams):
-        for found in stream:
-            insort(heads, (-found.append_number, -number, found))
-            break
-    while heads:
-        _, number, found = heads.pop()
-        yield found
-        for following in streams[-number]:
-            insort(heads, (-following.append_number, number, following))
-            break
 
 
 def _bounded(entries: Iterator[Found], bytes_max: int) -> Iterator[Found]:
@@ -192,7 +179,10 @@ def _damaged(each: Found, reason: str) -> DamagedRead:
 
 
 def offset_at_time(shelf: Shelf, topic_id: int, time_us: int) -> int | None:
-    """Return the first stored offset that was appended at or after that time; None if there is none."""
+    """Return the first stored offset that was appended at or after that time; None if there is none.
+
+    What cannot be read may be of that time, and then it counts as such: rather a message too many than one too few.
+    """
     for totals in shelf.totals_from(topic_id, -1):
         if totals.last_append_time_us >= time_us:
             return _search_time(shelf, totals, time_us)
@@ -201,7 +191,10 @@ def offset_at_time(shelf: Shelf, topic_id: int, time_us: int) -> int | None:
 
 def _search_time(shelf: Shelf, totals: Totals, time_us: int) -> int:
     """Halve the segment's blocks: append times never go back."""
-    columns = _columns(shelf, 0, totals)
+    try:
+        columns = _columns(shelf, 0, totals)
+    except DamagedRead:
+        return totals.first
     low, high = 0, len(columns.firsts) - 1
     while low < high:
         middle = (low + high) // 2
@@ -213,9 +206,9 @@ def _search_time(shelf: Shelf, totals: Totals, time_us: int) -> int:
 
 
 def _time_at(shelf: Shelf, totals: Totals, columns: Columns, entry: int) -> int:
-    first = columns.firsts[entry]
-    try:
-        content = unmoved(shelf.file(totals.segment).read(columns.positions[entry], columns.sizes[entry]))
-        return placed_offset(content, 0, len(content), totals.topic_id)[2]
-    except (BadRecord, OSError) as bad:
-        raise DamagedRead(totals.topic_id, first, first + 1, str(bad)) from bad
+    """When a block was appended; of one that cannot be read, when the next one was that can."""
+    for each in range(entry, len(columns.firsts)):
+        with suppress(BadRecord, OSError):
+            content = unmoved(shelf.file(totals.segment).read(columns.positions[each], columns.sizes[each]))
+            return placed_offset(content, 0, len(content), totals.topic_id)[2]
+    return totals.last_append_time_us

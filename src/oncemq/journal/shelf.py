@@ -24,6 +24,9 @@ from oncemq.journal.index import BadIndex, SegmentIndex, Totals, read_index
 from oncemq.journal.segment import INDEXES, SEGMENTS, SegmentHeader, Walk, file_name, read_segment_header
 from oncemq.ports import Disk, File
 
+NO_INDEX = (JournalDamaged, InvariantViolated, OSError, LookupError)
+"""What `Shelf.index` and a look into its runs may raise where bytes are wrong or the disk does not give them."""
+
 
 class Holding(msgspec.Struct, frozen=True, gc=False):
     """What one segment holds of one topic, for whoever decides what may go."""
