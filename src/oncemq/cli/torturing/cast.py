@@ -2,16 +2,13 @@
 """Everybody who plays: the broker, its clients and the bad line. Whoever dies is started again.
 
 May not: harm anybody; nemesis.py does. Excuse a death that no fault explains.
-The idea: `watch` is called all the time. It notices who has ended, compares how with what is expected, and gives the next life
-after a while drawn from the seed.
-Next: processes.py for one process, performance.py for the phases.
+The idea: a troupe (lives.py) whose lives may be meant to end at a crash point, on a line and a disk that can be spoiled.
+Next: lives.py for how they are watched, performance.py for the phases.
 """
 
 from __future__ import annotations
 
-import signal
 import sys
-import time
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,7 +18,8 @@ import msgspec
 
 from oncemq.adapters.crash_hook import EXIT_CODE
 from oncemq.cli.exits import Exit
-from oncemq.cli.torturing.processes import Child, TortureFailed
+from oncemq.cli.torturing.lives import DEAD_S, Lives, Troupe, child_of
+from oncemq.cli.torturing.processes import Child
 from oncemq.cli.torturing.recorder import history_of
 from oncemq.cli.torturing.roles import FLEETING, Part
 from oncemq.cli.torturing.store import Store
@@ -34,36 +32,24 @@ _PUBLISHERS = 3
 _SUBSCRIPTIONS = (TOPICS, TOPICS[:2], TOPICS[1:])
 _PAUSE_MS = 20
 """Between two puts of a publisher, at most: the load must fit into the memory of the judges."""
-_DEAD_S = 0.3
 _BROKER = "broker"
 AT = "at "
 """Before the name of a crash point, where deaths at it are counted."""
 
 
 @dataclass
-class Player:
-    """Somebody with many lives."""
+class Player(Lives):
+    """Somebody who may be meant to end at a crash point."""
 
-    name: str
-    role: str = ""
     topics: tuple[str, ...] = ()
     module: str = "roles"
     """Where its program is, beside this file."""
     own_ends: frozenset[int] = frozenset()
     """Exit codes with which it may end by itself."""
-    life: int = 0
-    child: Child | None = None
-    due_s: float = 0.0
-    """When the next life begins."""
-    is_done: bool = False
     crash_at: str = ""
     """Where the next life is to end."""
     dies_at: str = ""
     """Where this one is."""
-
-    @property
-    def is_alive(self) -> bool:
-        return self.child is not None and self.child.code is None
 
 
 @dataclass
@@ -87,20 +73,13 @@ def crowd() -> list[Player]:
     return subscribers + [Player(f"pub{number}", "publish", TOPICS) for number in range(_PUBLISHERS)]
 
 
-class Cast:
+class Cast(Troupe[Player]):
     def __init__(self, place: Place, random: Random, clients: list[Player]) -> None:
+        super().__init__(place.directory, Player(_BROKER), clients)
         self.place = place
         self._random = random
-        self.broker = Player(_BROKER)
-        self.clients = clients
         self.topics = tuple(dict.fromkeys(topic for client in clients for topic in client.topics))
-        self.may_end = False
-        """Whether clients may come to an end by themselves."""
         self.proxy: Child
-        self._children: list[Child] = []
-
-    def players(self) -> list[Player]:
-        return [self.broker, *self.clients]
 
     def open(self) -> None:
         """Start everybody: the broker, then topics, then subscribers, then publishers."""
@@ -111,15 +90,11 @@ class Cast:
         for client in self.clients:
             self._start(client)
             if client.role != "publish":
-                self._child(client).wait_until_ready()
+                child_of(client).wait_until_ready()
 
     def _open_broker(self) -> None:
         self._start(self.broker)
-        self._child(self.broker).wait_until_ready()
-
-    def close(self) -> None:
-        for child in self._children:
-            child.close()
+        child_of(self.broker).wait_until_ready()
 
     def errand(self, role: str, module: str = "roles") -> None:
         """Have something done through the public client, from where the clients are."""
@@ -128,33 +103,14 @@ class Cast:
         if child.wait() != Exit.OK:
             raise child.failed(f"could not {role}")
 
-    def stop_broker(self) -> None:
-        """End the broker cleanly."""
-        child = self._child(self.broker)
-        child.signal(signal.SIGTERM)
-        if (code := child.wait()) != Exit.OK:
-            raise child.failed(f"was asked to stop and ended with exit code {code}")
-
     # --- lives -----------------------------------------------------------------------------------------
 
-    def watch(self) -> None:
-        """Notice who has ended, and start whoever is due."""
-        for player in self.players():
-            if player.child is not None and player.child.code is not None:
-                self._on_end(player, player.child, player.child.code)
-            if player.child is None and not player.is_done and time.monotonic() >= player.due_s:
-                self._start(player)
+    def _dead_s(self) -> float:
+        return self._random.random() * DEAD_S
 
     def _on_end(self, player: Player, child: Child, code: int) -> None:
-        player.child = None
-        player.due_s = time.monotonic() + self._random.random() * _DEAD_S
-        child.close()
-        self._children.remove(child)
-        if code == Exit.OK and self.may_end and player is not self.broker:
-            player.is_done = True
-        elif code not in child.expected:
-            raise child.failed(f"(life {player.life}) ended with exit code {code}")
-        elif code == EXIT_CODE:
+        super()._on_end(player, child, code)
+        if code == EXIT_CODE:
             self.place.tally["crash_points"] += 1
             self.place.tally[f"{AT}{player.dies_at.partition(':')[0]}"] += 1
             self.count_kill(player)
@@ -165,29 +121,18 @@ class Cast:
 
     def _start(self, player: Player) -> None:
         player.life += 1
-        crash_at, player.crash_at = player.crash_at, ""
-        player.dies_at = crash_at
-        if player is self.broker:
-            command = self._broker_command()
-        else:
-            command = self._client_command(player, self._random.choice([self.place.wires.broker_address, self._proxy_address]))
-        player.child = self._spawn(player.name, command, crash_at=crash_at)
+        player.dies_at, player.crash_at = player.crash_at, ""
+        player.child = self._spawn(player.name, self._command(player), crash_at=player.dies_at)
         player.child.expected |= player.own_ends
         if player is self.broker and self.place.is_full:
             player.child.expected.add(Exit.DISK)  # It may start on a full disk, or say that it cannot.
 
-    def _spawn(self, name: str, command: list[str], *, crash_at: str = "") -> Child:
-        child = Child(name, command, self.place.directory / "errors" / f"{name}.log", crash_at=crash_at)
-        self._children.append(child)
-        return child
-
-    @staticmethod
-    def _child(player: Player) -> Child:
-        if player.child is None:
-            raise TortureFailed(f"{player.name} does not run")
-        return player.child
-
     # --- commands --------------------------------------------------------------------------------------
+
+    def _command(self, player: Player) -> list[str]:
+        if player is self.broker:
+            return self._broker_command()
+        return self._client_command(player, self._random.choice([self.place.wires.broker_address, self._proxy_address]))
 
     def _broker_command(self) -> list[str]:
         wires = self.place.wires
