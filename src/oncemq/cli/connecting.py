@@ -38,7 +38,7 @@ def connected(
 
     with _patience(output, address):
         client = connect(address, id=id, state=state, in_doubt=in_doubt, takeover=takeover, offline=offline)
-    with client:
+    with _patience(output, address, client), client:
         try:
             yield client
         finally:
@@ -67,9 +67,14 @@ def asking(output: Output, address: str) -> Iterator[Client]:
 
 
 @contextmanager
-def _patience(output: Output, address: str) -> Iterator[None]:
-    """Tell somebody at a terminal what is being waited for, if it takes long."""
-    timer = Timer(_PATIENCE_S, output.note, [f"no answer from {address} yet, trying again …"])
+def _patience(output: Output, address: str, client: Client | None = None) -> Iterator[None]:
+    """Tell somebody at a terminal what is being waited for, if it takes long; of a client only while it has not had a Welcome."""
+
+    def tell() -> None:
+        if client is None or client._session.welcome is None:
+            output.note(f"no answer from {address} yet, trying again …")
+
+    timer = Timer(_PATIENCE_S, tell)
     timer.daemon = True
     if output.has_watcher:
         timer.start()

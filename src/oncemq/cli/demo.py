@@ -107,7 +107,7 @@ def _perform(output: Output, directory: Path, seconds: float, seed: int, report:
             director.wait(lake.is_ready, "start", _AUDIT_S)
         director.run(seconds)
         stage.errand("read")
-        mesh = _of_mesh(beside)
+        mesh = _of_mesh(beside, director)
         director.facts.overlay = mesh.overlay
         findings = None
         if lake is not None:
@@ -136,12 +136,14 @@ def _audited(lake: Child, stage: Stage, director: Director) -> Findings:
     draft = stage.directory / f"{FACTS}.new"
     draft.write_bytes(msgspec.json.encode(director.facts))
     draft.rename(stage.directory / FACTS)
+    director.wait(lake.has_spoken, "judge", _AUDIT_S)  # Looking on: seconds that stand still look like a hang.
     return msgspec.json.decode(lake.next_line(_AUDIT_S), type=Findings)
 
 
-def _of_mesh(beside: Child) -> Mesh:
+def _of_mesh(beside: Child, director: Director) -> Mesh:
     from oncemq.cli.demonstrating.mesh import Mesh
 
+    director.wait(beside.has_spoken, "come to an end of the mesh", _AUDIT_S)
     return msgspec.json.decode(beside.next_line(_AUDIT_S), type=Mesh)
 
 

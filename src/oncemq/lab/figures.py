@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from oncemq.lab import anchors
 from oncemq.lab.statistics import Statistic, line_of
 from oncemq.lab.trials import REAL, SIMULATED, Experiment
-from oncemq.pipeline.drawing import panels_of
+from oncemq.pipeline.drawing import legend_of, panels_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -71,8 +71,7 @@ def _places(statistics: Statistics, experiment: str, measure: str) -> list[float
 
 def _legend(axes: Axes, **options: Any) -> None:
     """Long handles, so that dashes can be told apart."""
-    axes.legend(frameon=False, handlelength=3.5, **options)
-    axes.set_axisbelow(True)
+    legend_of(axes, handlelength=3.5, **options)
 
 
 def _ticks(axes: Axes, *, across: Sequence[float] = (), up: Sequence[float] = ()) -> None:
@@ -108,10 +107,10 @@ def _received(statistics: Statistics) -> Figure:
     _formula(left, per_node, [(nodes - 1) * nodes * at for at in per_node], "a tree: nodes − 1 per message", "--")
     _formula(right, per_node, [flood] * len(per_node), f"2 × links − (nodes − 1) = {flood:.0f}, degree 5")
     _formula(right, per_node, [nodes - 1] * len(per_node), f"a tree: nodes − 1 = {nodes - 1}", "--")
-    for axes in (left, right):
+    for axes, place in ((left, "upper left"), (right, "center right")):
         axes.set_ylim(bottom=0)
         _ticks(axes, across=per_node)
-        _legend(axes)
+        _legend(axes, loc=place, fontsize=9)
     left.yaxis.set_major_formatter("{x:,.0f}")
     return figure
 

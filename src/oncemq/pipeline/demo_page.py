@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
 
 from oncemq.pipeline.audit import Audit
-from oncemq.pipeline.drawing import axes_of, image_of, page_of, png_of, table_of
+from oncemq.pipeline.drawing import axes_of, image_of, legend_of, page_of, plain_numbers, png_of, table_of
 from oncemq.pipeline.report import flow_plot, latency_plot, latency_table, verdict_table
 
 if TYPE_CHECKING:
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 Kills = Sequence[tuple[float, str]]
 _BEHIND = {"plain": "-", "live": "--", "ledger": "-.", "lake": ":"}
 _PUBLISHERS = "publisher"
+_LAG_LINEAR = 100
+"""Messages; above it lags are drawn to the logarithm, so that a table that is far behind hides nobody who is close."""
 
 
 class Facts(TypedDict):
@@ -91,9 +93,10 @@ def lag_plot(at_s: Sequence[float], counts: Mapping[str, Sequence[int]], kills: 
         if any(counts.get(name, ())):
             behind = [max(0, total - got) for total, got in zip(put, counts[name], strict=True)]
             axes.plot(at_s, behind, dashes, color="black", linewidth=1.5, label=name)
+    axes.set_yscale("symlog", linthresh=_LAG_LINEAR)
     axes.set_ylim(bottom=0)
+    plain_numbers(axes.yaxis)
     _mark_kills(axes, kills)
-    axes.legend(frameon=False)
     return figure
 
 
@@ -104,4 +107,4 @@ def _mark_kills(axes: Axes, kills: Kills) -> None:
         times = [second for second, name in kills if (name == "broker") == is_broker]
         for second in times:
             axes.axvline(second, color="0.6", linewidth=2.5 - 1.7 * place, zorder=0, label=label if second == times[0] else None)
-    axes.legend(frameon=False)
+    legend_of(axes)

@@ -12,10 +12,11 @@ import base64
 import io
 from collections.abc import Sequence
 from html import escape
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
 _STYLE = """
@@ -48,6 +49,18 @@ def panels_of(title: str, *names: tuple[str, str]) -> tuple[Figure, list[Axes]]:
         axes.spines[["top", "right"]].set_visible(False)
         panels.append(axes)
     return figure, panels
+
+
+def legend_of(axes: Axes, **options: Any) -> None:
+    """What the lines mean, on white ground: no line may cross a word."""
+    axes.legend(frameon=True, facecolor="white", edgecolor="none", framealpha=0.9, **options)
+    axes.set_axisbelow(True)
+
+
+def plain_numbers(*directions: Axis) -> None:
+    """Write numbers out, with commas: 20,000 and not 10⁴ or 20000."""
+    for axis in directions:
+        axis.set_major_formatter(lambda value, _place: f"{value:,g}")
 
 
 def png_of(figure: Figure) -> bytes:

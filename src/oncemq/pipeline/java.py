@@ -17,6 +17,7 @@ import re
 import shlex
 import shutil
 import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -118,4 +119,7 @@ def home_of_this_machine() -> Path:
 
 
 if __name__ == "__main__":
-    print(home_of_this_machine())
+    try:
+        print(home_of_this_machine())
+    except UsageError as problem:
+        sys.exit(f"error: {problem}")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from oncemq.pipeline.audit import Audit
 from oncemq.pipeline.audit_figures import QUANTILES, Flow, Latency
-from oncemq.pipeline.drawing import axes_of, image_of, page_of, png_of, table_of
+from oncemq.pipeline.drawing import axes_of, image_of, legend_of, page_of, plain_numbers, png_of, table_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -55,7 +55,8 @@ def latency_plot(latencies: Sequence[Latency]) -> Figure:
     if slowest:
         axes.set_xscale("log")
         axes.set_yscale("log")
-        axes.legend(title="subscription", frameon=False)
+        plain_numbers(axes.xaxis)
+        legend_of(axes, title="subscription")
     return figure
 
 
@@ -66,7 +67,8 @@ def flow_plot(flow: Flow) -> Figure:
     axes.plot(flow.at_s, flow.confirmed, "-", color="black", label="confirmed puts")
     axes.plot(flow.at_s, flow.delivered, ":", color="black", linewidth=2, label="deliveries")
     axes.set_ylim(bottom=0)
-    axes.legend(frameon=False)
+    plain_numbers(axes.yaxis)
+    legend_of(axes)
     return figure
 
 

@@ -117,13 +117,13 @@ class _Trial:
         self._say(f"{self._plan.nodes} nodes have joined")
         self._settle()
         self._result.converge_s = round(time.monotonic() - began, 2)
-        names = {node.mesh: node.name for node in self._nodes}
-        self._result.overlay = {names[address]: [names[each] for each in view] for address, view in self._nodes.views().items()}
 
     def _settle(self) -> None:
-        """Wait until the overlay of those that run is symmetric and connected."""
+        """Wait until the overlay of those that run is symmetric and connected, and remember it: the last one is shown."""
         if not wait_until(self._is_whole, PATIENCE_S):
             self._add(judge_overlay(self._nodes.views(), MESH_ACTIVE))
+        names = {node.mesh: node.name for node in self._nodes}
+        self._result.overlay = {names[address]: [names[each] for each in view] for address, view in self._nodes.views().items()}
 
     def _is_whole(self) -> bool:
         views = self._nodes.views()

@@ -82,6 +82,11 @@ class Child:
         self._is_heard = True
         return line
 
+    def has_spoken(self) -> bool:
+        """Whether `next_line` would return at once: it has said something, or ended."""
+        out = self._process.stdout
+        return out is not None and bool(select.select([out], [], [], 0)[0])
+
     def next_line(self, within_s: float) -> str:
         """What it says next."""
         out = self._process.stdout
