@@ -175,6 +175,19 @@ def test_blocks_are_numbered_without_gaps_and_leave_in_order() -> None:
     assert (len(machine), first.block) == (0, b"")
 
 
+def test_an_outcome_counts_once_everything_before_it_has_one() -> None:
+    """A broker set back between two answers takes both blocks again, and gives the second another place than it had said."""
+    machine, (first, second) = filled(1, 1)
+    machine.to_send()
+    machine.on_put_done(done(second, outcomes=(PutOutcome(7, True, 41),)))
+    assert not machine.has_left(second)
+    machine.rewind()
+    assert machine.to_send() == [first, second]
+    assert machine.on_put_done(done(first, outcomes=(PutOutcome(7, True, 29),))) == [first]
+    assert machine.on_put_done(done(second, outcomes=(PutOutcome(7, True, 30),))) == [second]
+    assert (machine.has_left(second), second.outcomes()[0].first_offset) == (True, 30)
+
+
 def test_the_window_bounds_blocks_and_bytes_in_flight(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(publishing, "PUT_WINDOW_BLOCKS", 2)
     machine, entries = filled(1, 1, 1)

@@ -249,12 +249,16 @@ class Puts:
         return True
 
     def wait_for(self, entries: list[Entry], timeout_ms: int | None = None) -> None:
-        """Return once these are settled; raise PutPending if they are not, after making them durable here."""
+        """Return once these are settled; raise PutPending if they are not, after making them durable here.
+
+        They are once they have left, so everything before them is settled too. A receipt told ahead of an older put would be void
+        in silence at a broker that was set back: it asks for that older one, gets all of them again, and gives them other places.
+        """
         if not entries:
             return
         last = entries[-1]
         try:
-            self._pump(lambda: last.done is not None and all(entry.done is not None for entry in entries), timeout_ms)
+            self._pump(lambda: self.publisher.has_left(last), timeout_ms)
         except BrokerUnreachable as problem:
             raise self._pending(last, problem) from problem.__cause__ or problem
         for entry in entries:

@@ -266,14 +266,23 @@ class Publisher:
         entry.block = b""  # Receipts may be kept for long; the bytes need not be.
         return entry
 
+    def has_left(self, entry: Entry) -> bool:
+        """Whether an entry has its outcome, and so has every one before it."""
+        return entry.done is not None and (entry.stream, entry.first_number) not in self._by_number
+
     def floor(self, stream: bytes) -> int:
         """The last number of a stream that is no longer here: a broker that asks for it or an older one went back."""
         return self._floors.get(stream, 0)
 
     def rewind(self) -> None:
-        """Everything unsettled has to be sent again: the connection, or an earlier block, was lost."""
+        """Everything that is here has to be sent again: the connection, or an earlier block, was lost.
+
+        Also what has an outcome that nobody was told yet: a broker that was set back meanwhile will give it another place.
+        """
         self._sent = 0
         self._sent_bytes = 0
+        for entry in self._entries:
+            entry.done = None
 
     def on_welcome(self, streams: Sequence[StreamInfo], previous: StreamInfo, confirmed: dict[bytes, int]) -> list[Entry]:
         """Compare with what the broker has; return the entries that can never be sent under their numbers.
