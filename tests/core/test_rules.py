@@ -431,6 +431,7 @@ def test_an_acknowledgement_never_moves_a_cursor_back_and_is_confirmed_if_asked(
     assert talk.say(Ack(SESSION, *place, 3, confirm=True)) == AckDone(subscription.subscription_id, 3)
     assert talk.say(Ack(SESSION, *place, 1, confirm=True)) == AckDone(subscription.subscription_id, 3)
     assert talk.code(Ack(SESSION, *place, 6)) == Code.BEYOND_END
+    assert talk.code(Ack(SESSION, *place, 5, start_id=OTHER, append_number=1)) == Code.DIVERGED
     assert talk.code(Ack(SESSION, place[0] + 1, place[1], 4)) == Code.NOT_SUBSCRIBED
     assert talk.code(Ack(SESSION, place[0], place[1] + 1, 4)) == Code.NO_SUCH_TOPIC
     assert subscription.cursor == 3

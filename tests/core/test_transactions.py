@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from array import array
 
+import msgspec
 import pytest
 
 from oncemq.core.broker import BrokerMachine
@@ -231,3 +232,15 @@ def test_a_snapshot_remembers_transactions(machine: BrokerMachine) -> None:
     machine.state = restored
     again = done(say(machine, packet, content))
     assert (again.duplicate, [outcome.first_offset for outcome in again.outcomes]) == (True, [3])
+
+
+def test_what_was_read_from_another_history_is_not_finished_here(machine: BrokerMachine) -> None:
+    """A broker that was set back has other messages at the offsets that a transaction had read: refused, and no outcome."""
+    here = msgspec.structs.replace(ack(machine, "orders", 0, 3), start_id=machine.state.start_id, append_number=1)
+    gone = msgspec.structs.replace(here, append_number=machine.state.next_append_number)
+    (refused,) = say(machine, Transact(SESSION, 7, (gone,)))
+    assert isinstance(refused, Refused)
+    assert (refused.code, cursor(machine, "orders")) == (Code.DIVERGED, 0)
+    (done,) = say(machine, Transact(SESSION, 7, (here,)))
+    assert isinstance(done, TransactDone)
+    assert (done.code, cursor(machine, "orders")) == ("", 3)

@@ -25,6 +25,7 @@ SAMPLES: dict[str, p.Packet] = {
     "Transact": p.Transact(
         A, 42, (p.TransactAck(5, 3, 119, 121), p.TransactAck(6, 4, 0, 1)), (p.TransactPut(("orders", "invoices"), 10, 800, True),)
     ),
+    "Transact with a bookmark": p.Transact(A, 42, (p.TransactAck(5, 3, 119, 121, B, 77),)),
     "Transact in short": p.Transact(A, 42, (p.TransactAck(5, 3, 119, 121),)),
     "Stage": p.Stage("4c6ff1a2-query", 12, A, 3, 10_000),
     "CommitStaged": p.CommitStaged("4c6ff1a2-query", 12, 2, True),
@@ -51,6 +52,7 @@ SAMPLES: dict[str, p.Packet] = {
     "Get": p.Get(A, (p.Want(5, 3, 130, 120, C, 77), p.Want(6, 4, 0)), 1_048_576, 30_000, "local"),
     "Read": p.Read("orders", 3, 90, 130, 65_536),
     "Ack": p.Ack(A, 5, 3, 121, "broker", True),
+    "Ack with a bookmark": p.Ack(A, 5, 3, 121, "broker", True, B, 77),
     "CreateTopic": p.CreateTopic(A, 4, "orders", "forever", "size:1000000"),
     "DeleteTopic": p.DeleteTopic(A, 5, "orders", 3),
     "DeleteSubscription": p.DeleteSubscription(A, 6, 5),

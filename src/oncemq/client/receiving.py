@@ -93,7 +93,8 @@ class Receiving:
         """Have everything below `done` finished at the broker, on its disk. Without an answer the next call says it again."""
         feed.done = done
         info = feed.info
-        reply = self._session.ask(Ack(self._session.id, info.subscription_id, info.topic_id, done, BROKER, True))
+        ack = Ack(self._session.id, info.subscription_id, info.topic_id, done, BROKER, True, *feed.bookmark)
+        reply = self._session.ask(ack)
         invariant(isinstance(reply, AckDone), "the broker answered with another packet", got=type(reply).__name__)
         feed.confirmed = done
 

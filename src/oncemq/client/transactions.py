@@ -95,7 +95,7 @@ class Transactions:
         if len(body) > BLOCK_BYTES_MAX:
             raise MessageTooLarge("transaction", len(body), BLOCK_BYTES_MAX)
         entries = tuple(TransactPut(block.topics, len(block.values), len(content), block.strict) for block, content in cut)
-        moves = tuple(TransactAck(feed.info.subscription_id, feed.info.topic_id, begin, feed.place) for feed, begin, _ in reads)
+        moves = tuple(_move(feed, begin) for feed, begin, _ in reads)
         self._puts.flush(None)  # They are numbered before it, and a stream is taken in order.
         packet = Transact(self.session.id, self._puts.publisher.next_number, moves, entries)
         return self._finish(Commit(packet, body, reads))
@@ -150,6 +150,11 @@ class Transactions:
         for (feed, _, _), ack in zip(commit.reads, commit.packet.acks, strict=True):
             feed.done = feed.confirmed = ack.end
         return Receipts(_outcomes(commit.packet, done))
+
+
+def _move(feed: Feed, begin: int) -> TransactAck:
+    """What one feed has read in this transaction."""
+    return TransactAck(feed.info.subscription_id, feed.info.topic_id, begin, feed.place, *feed.bookmark)
 
 
 def _outcomes(packet: Transact, done: TransactDone) -> list[Outcome]:

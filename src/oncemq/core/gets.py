@@ -141,4 +141,6 @@ def check_ack(state: BrokerState, client: ClientState, packet: Ack) -> Subscript
     if isinstance(found, No):
         return found
     topic = state.topics[packet.topic_id]
+    if packet.append_number and not state.belongs(packet.start_id, packet.append_number):
+        return No(Code.DIVERGED, topic.end)
     return No(Code.BEYOND_END, topic.end) if packet.done > topic.end else found

@@ -137,12 +137,18 @@ class PutDone(Packet, frozen=True, array_like=True, gc=False):
 
 
 class TransactAck(Packet, frozen=True, array_like=True, gc=False):
-    """Move the cursor of a subscription from `begin`, where it must be, to `end`."""
+    """Move the cursor of a subscription from `begin`, where it must be, to `end`.
+
+    `start_id` and `append_number` are the bookmark of the last message read: a broker that was set back meanwhile has other
+    messages at these offsets.
+    """
 
     subscription_id: Natural
     topic_id: Natural
     begin: Natural
     end: Natural
+    start_id: Id16 = NOBODY
+    append_number: Natural = 0
 
 
 class TransactPut(Packet, frozen=True, array_like=True, gc=False):
@@ -274,7 +280,10 @@ class Read(Packet, frozen=True, array_like=True, gc=False):
 
 
 class Ack(Packet, frozen=True, array_like=True, gc=False):
-    """Everything below `done` is finished. Answered by AckDone, after the sync, only if `confirm`."""
+    """Everything below `done` is finished. Answered by AckDone, after the sync, only if `confirm`.
+
+    `start_id` and `append_number` are the bookmark of the last message finished, as in Want.
+    """
 
     session: Id16
     subscription_id: Natural
@@ -282,6 +291,8 @@ class Ack(Packet, frozen=True, array_like=True, gc=False):
     done: Natural
     authority: Short = "local"
     confirm: bool = False
+    start_id: Id16 = NOBODY
+    append_number: Natural = 0
 
 
 class AckDone(Packet, frozen=True, array_like=True, gc=False):

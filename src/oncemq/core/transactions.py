@@ -108,10 +108,12 @@ def _check_acks(state: BrokerState, offer: TransactOffer) -> tuple[CursorChange,
 
 
 def _check_ack(state: BrokerState, offer: TransactOffer, ack: TransactAck) -> CursorChange:
-    """Compare and swap: the cursor must stand where the transaction began to read."""
+    """Compare and swap: the cursor must stand where the transaction began to read, and this log must be the one it read."""
     found = find_subscription(state, offer.client, ack.subscription_id, ack.topic_id, BROKER)
     if isinstance(found, No):
         raise _Never(found.code)
+    if ack.append_number and not state.belongs(ack.start_id, ack.append_number):
+        raise _NotNow(Code.DIVERGED)
     if ack.begin != max(found.cursor, offer.cursors.get(found.subscription_id, 0)):
         raise _Never(Code.CURSOR_MOVED)
     if not ack.begin <= ack.end <= state.topics[ack.topic_id].end:
