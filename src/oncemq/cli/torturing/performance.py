@@ -98,7 +98,7 @@ class Performance:
                 with ExitStack() as players:
                     self._perform(world, players)
             except TortureFailed as failed:
-                self._wrongs["process"] = [str(failed)]
+                self._wrongs["process"] = [f"{failed} (the run broke off here: what was still on its way counts as lost)"]
             verdict = self._judge()
             if verdict.violations:
                 self._save_journal()
