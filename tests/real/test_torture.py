@@ -19,7 +19,10 @@ from typing import Any
 import pytest
 
 from oncemq.cli.torturing.recorder import Recorder, events_of, merged
+from oncemq.cli.torturing.store import Ext4
+from oncemq.cli.torturing.tools import NotPossible
 from oncemq.cli.torturing.verdict import judge
+from oncemq.limits import MIB
 from oncemq.sim.history import Event
 from tests.real.harness import until
 
@@ -63,6 +66,25 @@ def test_kills_of_every_kind_lose_and_repeat_nothing(tmp_path: Path) -> None:
     assert {name: found[name] for name in RIGHT} == RIGHT
     assert (found["kills"] >= 5, found["put"] > 0, found["delivered"] > 0) == (True, True, True)
     assert is_left(tmp_path) == []
+
+
+def test_the_power_comes_back_although_another_namespace_still_holds_the_disk(tmp_path: Path) -> None:
+    """Two runs at once: whoever makes a namespace has a copy of the other's mount."""
+    (tmp_path / "disk").mkdir()
+    try:
+        store = Ext4(tmp_path / "disk", 32 * MIB)
+    except NotPossible as reason:
+        pytest.skip(f"a power cut is not possible here: {reason}")
+    with subprocess.Popen(["unshare", "--mount", "cat"], stdin=subprocess.PIPE) as holder:
+        try:
+            ours = Path("/proc/self/ns/mnt").readlink()
+            until(lambda: Path(f"/proc/{holder.pid}/ns/mnt").readlink() != ours, "a namespace of its own")
+            store.cut_power()
+            store.bring_back()
+            (store.directory / "file").write_bytes(b"written")
+        finally:
+            holder.kill()
+            store.close()
 
 
 def test_a_disk_without_power_or_space_and_a_cut_cable_lose_nothing(tmp_path: Path) -> None:

@@ -103,7 +103,13 @@ class Ext4(Mounted):
             raise
 
     def _mount(self) -> None:
-        do("mount", "-t", "ext4", "-o", "loop,nosuid,nodev", str(self._image), str(self.place))
+        # A device of its own each time: a namespace that anybody made meanwhile (another run) has a copy of the mount and keeps
+        # the file system without power alive, and whoever mounts the same device again gets that one.
+        device = do("losetup", "--find", "--show", str(self._image)).strip()
+        try:
+            do("mount", "-t", "ext4", "-o", "nosuid,nodev", device, str(self.place))
+        finally:
+            do("losetup", "--detach", device)  # Once nobody uses it any more.
 
     def cut_power(self) -> None:
         descriptor = os.open(self.place, os.O_RDONLY | os.O_DIRECTORY)

@@ -16,8 +16,8 @@ class NotPossible(Exception):
     """This machine does not allow it; the text says why."""
 
 
-def do(*command: str) -> None:
-    """Run a tool to its end, Ctrl-C or not; NotPossible with its own words if it fails."""
+def do(*command: str) -> str:
+    """Run a tool to its end, Ctrl-C or not, and return what it says; NotPossible with its own words if it fails."""
     try:
         done = subprocess.run(  # noqa: S603 - fixed tools with arguments of ours
             command, capture_output=True, text=True, timeout=_PATIENCE_S, check=False, start_new_session=True
@@ -29,3 +29,4 @@ def do(*command: str) -> None:
     if done.returncode:
         words = (done.stderr or done.stdout).strip().splitlines()
         raise NotPossible(f"'{' '.join(command[:4])} …' says: {words[-1] if words else f'exit code {done.returncode}'}")
+    return done.stdout
