@@ -81,7 +81,7 @@ def test_the_power_comes_back_although_another_namespace_still_holds_the_disk(tm
             until(lambda: Path(f"/proc/{holder.pid}/ns/mnt").readlink() != ours, "a namespace of its own")
             store.cut_power()
             store.bring_back()
-            (store.directory / "file").write_bytes(b"written")
+            (store.place / "file").write_bytes(b"written")
         finally:
             holder.kill()
             store.close()
