@@ -106,14 +106,16 @@ class Base(ABC):
         self.note("invoke", "welcome")
         disk = self.world.client_disk(self.name)  # A successor may get another one while this process still tries.
         while True:
+            # It is the newest process that was told to; an older one that still tries has no business to take over from it.
+            takeover = self.takeover and self.world.scheduler.running is self.process
             try:
-                client = self.world.connect(self.name, disk=disk, takeover=self.takeover)
+                client = self.world.connect(self.name, disk=disk, takeover=takeover)
             except AWAY:
                 self.world.clock.pause(self.random.randrange(50, 500))
             else:
-                if self.takeover:
+                if takeover:
                     self.note("ok", "start_over", subscription=self.name)
-                self.takeover = False
+                    self.takeover = False
                 self.note("ok", "welcome")
                 running = self.world.scheduler.running
                 self.welcomed_life = self.lives.get(running, self.life) if running is not None else self.life
