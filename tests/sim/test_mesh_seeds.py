@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Small meshes with faults: a few seeds of `oncemq mesh simulate --scenario small`, and those that once failed."""
+"""Small meshes with faults: a few seeds of `oncemq mesh simulate --scenario small`, and worlds that are rare."""
 
 from __future__ import annotations
 
@@ -7,15 +7,14 @@ import pytest
 
 from oncemq.sim.mesh_swarm import FAULT_CLASSES, MeshSwarm
 
-ONCE_FAILED = {
-    94: "two nodes that knew everybody in their passive views probed nobody, so the split stayed",
-    126: "a neighbour that had joined later denied what it never had, and nobody else was asked",
-    1197: "a hole was forgotten and found again with every round, so it never became old enough to be given up",
-    1291: "while the name of an island changed, everybody seemed to be of another island",
+RARE = {
+    25: "a node returns, and all its neighbours joined after what it missed",
+    45: "a hole that is nowhere to be had becomes old enough to be given up",
+    309: "two halves forget each other, and find each other again",
 }
 
 
-@pytest.mark.parametrize("seed", [*range(12), *ONCE_FAILED])
+@pytest.mark.parametrize("seed", [*range(12), *RARE])
 def test_a_small_mesh_keeps_its_promises_through_faults(seed: int) -> None:
     outcome = MeshSwarm(seed).run()
     assert outcome.violations == {}

@@ -202,7 +202,7 @@ def _stored(disk: NodeDisk) -> set[tuple[Origin, int]]:
 # --- the papers' set-up -----------------------------------------------------------------------------------
 
 OVERLAY_MEASURES = ("clustering", "mean_path", "max_hops", "mean_degree", "flood_receptions", "flood_expected")
-REACH_MEASURES = ("first_without_hold", "first_with_hold", "told_mean", "heartbeat_mean", "heartbeat_from_11", "send_mean")
+REACH_MEASURES = ("first_without_hold", "first_with_hold", "told_mean", "heartbeat_mean", "heartbeat_once_told", "send_mean")
 HEAL_MEASURES = ("told_cycles", "send_cycles")
 
 

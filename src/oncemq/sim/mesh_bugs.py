@@ -15,6 +15,7 @@ from itertools import count
 from typing import Any
 
 from oncemq.mesh.antientropy import AntiEntropy
+from oncemq.mesh.arrivals import Early, EarlyMessages
 from oncemq.mesh.effects import MeshEffects, Send
 from oncemq.mesh.hyparview import Membership
 from oncemq.mesh.node import MeshNode
@@ -22,6 +23,7 @@ from oncemq.mesh.packets import Origin, ProbeReply, Spread
 from oncemq.mesh.records import GivenUp, MeshRecord, StartedNode
 from oncemq.mesh.repair import Search
 from oncemq.mesh.state import NodeState, TopicFilter
+from oncemq.mesh.views import ColdList
 from oncemq.sim.bugs import Bug, Patch
 from oncemq.sim.hunt import Find
 from oncemq.sim.mesh_swarm import run_seed
@@ -29,7 +31,7 @@ from oncemq.sim.mesh_world import MeshWorld, SimNode
 
 SECONDS_MAX = 60.0
 """How long a bug may hide, in seconds of processor time."""
-FIRST_SEEDS = {"splits_stay": 234}
+FIRST_SEEDS = {"splits_stay": 309, "only_the_forgotten_are_probed": 309}
 """Where a hunt begins, for bugs that few seeds show."""
 MESH_BUGS: dict[str, Bug] = {}
 
@@ -147,6 +149,23 @@ def leave_before_anybody_has_it(patch: Patch) -> None:
 
 
 @mesh_bug
+def transactions_are_torn(patch: Patch) -> None:
+    """What is tied to a message is not waited for."""
+
+    def pop_one(self: EarlyMessages, origin: Origin, number: int) -> list[Early]:
+        early = self.pop(origin, number)
+        return [early] if early is not None else []
+
+    patch.set(EarlyMessages, "pop_whole", pop_one)
+
+
+@mesh_bug
+def full_memory_keeps_transactions_out(patch: Patch) -> None:
+    """What is far from its turn is never forgotten for what is in line."""
+    patch.set(EarlyMessages, "_make_room", lambda *_: False)
+
+
+@mesh_bug
 def topic_filter_ignored(patch: Patch) -> None:
     patch.set(TopicFilter, "wanted_of", lambda _, topics: topics)
 
@@ -205,6 +224,19 @@ def only_neighbours_are_asked_for_holes(patch: Patch) -> None:
     patch.set(AntiEntropy, "watch", lambda self, now_ms, waiting, _elsewhere: watch(self, now_ms, waiting, ()))
 
 
+@mesh_bug
+def holes_stay_young(patch: Patch) -> None:
+    """A hole is found anew with every round, so it never becomes old enough to be given up."""
+    begins_round = AntiEntropy._begins_round
+
+    def forget(self: AntiEntropy, now_ms: int, origin: Origin, hole: Any) -> bool:
+        begins = begins_round(self, now_ms, origin, hole)
+        hole.since_ms = now_ms if begins else hole.since_ms
+        return begins
+
+    patch.set(AntiEntropy, "_begins_round", forget)
+
+
 # --- membership -------------------------------------------------------------------------------------------------
 
 
@@ -212,6 +244,21 @@ def only_neighbours_are_asked_for_holes(patch: Patch) -> None:
 def splits_stay(patch: Patch) -> None:
     """Nobody bridges two islands that can reach each other."""
     _set_handler(patch, ProbeReply, lambda *_: None)
+
+
+@mesh_bug
+def only_the_forgotten_are_probed(patch: Patch) -> None:
+    """Two halves that know each other in their passive views, and whose places are taken, stay apart."""
+    next_probe = ColdList.next_probe
+    probe = Membership._probe
+
+    def fewer(self: Membership, now_ms: int) -> None:
+        with Patch() as inner:
+            known = {*self.active, *self.passive.ids}
+            inner.set(ColdList, "next_probe", lambda cold, now_ms, _known: next_probe(cold, now_ms, known))
+            probe(self, now_ms)
+
+    patch.set(Membership, "_probe", fewer)
 
 
 @mesh_bug

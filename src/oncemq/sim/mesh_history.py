@@ -27,6 +27,8 @@ class Offer:
     node: Address
     topics: tuple[str, ...]
     block: bytes
+    has_more: bool
+    """The next one belongs to the same transaction."""
 
 
 @dataclass(slots=True)
@@ -88,20 +90,22 @@ class MeshHistory:
 
     # --- messages -----------------------------------------------------------------------------------------
 
-    def offered(self, address: Address, origin: Origin, number: int, topics: tuple[str, ...], block: bytes) -> None:
+    def offered(self, origin: Origin, number: int, offer: Offer) -> None:
         if (origin, number) in self.offers:
-            self.violate("P1 integrity", f"{address} gave number {number} of one origin to two messages")
-        self.offers[origin, number] = Offer(address, topics, block)
+            self.violate("P1 integrity", f"{offer.node} gave number {number} of one origin to two messages")
+        self.offers[origin, number] = offer
 
     def wrote(self, address: Address, record: MeshRecord) -> None:
         """P1, at the instant of writing: what is stored was published, byte for byte."""
         if isinstance(record, Taken):
             offer = self.offers.get((record.origin, record.number))
-            if offer is None or offer.topics != record.topics or offer.block != bytes(record.block):
+            told = (record.topics, bytes(record.block), record.has_more)
+            if offer is None or (offer.topics, offer.block, offer.has_more) != told:
                 self.violate("P1 integrity", f"{address} stored number {record.number}, which nobody put like that")
 
     def synced(self, address: Address, records: list[MeshRecord], now_ms: int) -> None:
         book = self.book(address)
+        self._check_whole(address, records)
         for record in records:
             book.synced.apply(record)
             book.digests[book.synced.had.digest] = None
@@ -117,6 +121,13 @@ class MeshHistory:
                 book.ever_wanted[record.topic] = None
             elif isinstance(record, TopicUnwanted):
                 book.subscribed.pop(record.topic, None)
+
+    def _check_whole(self, address: Address, records: list[MeshRecord]) -> None:
+        """R27: what one sync covers has no transaction without its end."""
+        taken = {(record.origin, record.number): record.has_more for record in records if isinstance(record, Taken)}
+        for (origin, number), has_more in taken.items():
+            if has_more and (origin, number + 1) not in taken:
+                self.violate("R27 transaction", f"{address} stored number {number} without the rest of its transaction")
 
     def handed(self, address: Address, each: HandOver) -> None:
         """P2 and P4: once per node, in each origin's order; and only what the node subscribes to."""

@@ -215,7 +215,10 @@ def _told(overlay: Overlay, percent: int) -> dict[str, Any]:
 
 
 def _heartbeats(overlay: Overlay, percent: int) -> dict[str, Any]:
-    """A tenth of the survivors finds out with each of the first ten messages, as time-outs spread over a heartbeat do."""
+    """A tenth of the survivors finds out with each of the first ten messages, as time-outs spread over a heartbeat do.
+
+    `heartbeat_once_told` is the mean from the eleventh message on, when heartbeats have told everybody.
+    """
     survivors = _fail(overlay, percent)
     order = overlay.dice.sample(survivors, len(survivors))
     reach = []
@@ -224,7 +227,7 @@ def _heartbeats(overlay: Overlay, percent: int) -> dict[str, Any]:
         tell_of_the_dead(overlay, order[message::10])
     rest = _reach(overlay, overlay.dice.choices(survivors, k=MESSAGES - 10))  # Nothing changes any more.
     mean = (sum(reach) + rest * (MESSAGES - 10)) / MESSAGES
-    return {"heartbeat_mean": round(mean, 4), "heartbeat_from_11": round(rest, 4)}
+    return {"heartbeat_mean": round(mean, 4), "heartbeat_once_told": round(rest, 4)}
 
 
 def _heal(overlay: Overlay, survivors: list[Address], send: Callable[[Address], float]) -> int | None:

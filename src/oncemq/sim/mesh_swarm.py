@@ -3,7 +3,7 @@
 
 May not: use any randomness but that of the seed: the same seed is the same history, to the byte.
 The idea: as in sim/swarm.py, every fault class is on or off with even odds. Three of them can truly lose messages (an older disk,
-a destroyed node, retention); without these, nothing may ever be given up.
+a destroyed node, retention); half of the worlds have none of these, and there nothing may ever be given up.
 Next: sim/mesh_checkers.py for the judges, sim/mesh_bugs.py for bugs they must see.
 """
 
@@ -35,6 +35,7 @@ FAULT_CLASSES = (
     "one_way",
     "slow",
     "trim",
+    "outnumbered",
 )
 LOSING = ("older_copy", "destroy", "trim")
 TOPICS = ("orders", "payments", "events")
@@ -70,7 +71,8 @@ class MeshSwarm:
     def __init__(self, seed: int) -> None:
         self.seed = seed
         self._random = random = Random(f"mesh swarm {seed}")
-        self.classes = tuple(each for each in FAULT_CLASSES if random.random() < 0.5)
+        drawn = FAULT_CLASSES if random.random() < 0.5 else [each for each in FAULT_CLASSES if each not in LOSING]
+        self.classes = tuple(each for each in drawn if random.random() < 0.5)
         self.may_lose = any(each in LOSING for each in self.classes)
         retention_ms = RETENTION_MS if self.may_lose else 3_600_000
         self._active_max = random.choice((3, 4, 5))
@@ -151,8 +153,10 @@ class MeshSwarm:
         if name is not None:
             self._messages += 1
             topics = tuple(self._random.sample(TOPICS, self._random.choice((1, 1, 2))))
-            for _ in range(self._random.choice((1, 1, 5))):
-                self.world.put(name, topics, block_of(b"%d/%d" % (self._messages, self._random.randrange(10**6))))
+            count, is_tied = self._random.choice(((1, False), (1, False), (5, False), (5, True)))
+            for left in reversed(range(count)):
+                block = block_of(b"%d/%d" % (self._messages, self._random.randrange(10**6)))
+                self.world.put(name, topics, block, has_more=is_tied and left > 0)
 
     def _subscribe(self) -> None:
         name = self._pick()
@@ -183,11 +187,13 @@ class MeshSwarm:
                 self._slow(name)
             case "trim":
                 self._trim(name)
+            case "outnumbered":
+                self._outnumber(name)
 
     def _crash(self, kind: str, name: Address) -> None:
-        synced = self.world.nodes[name].disk.synced
-        back = self._random.randint(min(2, synced), synced) if kind == "older_copy" else None
-        self.world.kill(name, power_cut=kind != "kill", set_back_to=back)
+        disk = self.world.nodes[name].disk
+        back = self._random.randint(min(2, disk.synced), disk.synced) if kind == "older_copy" else None
+        self.world.kill(name, power_cut=kind != "kill", set_back_to=back and disk.whole_before(back))
         self._start(name, delay_ms=self._random.choice((10, 500, 5_000, 20_000)))
 
     def _destroy(self, name: Address) -> None:
@@ -209,9 +215,23 @@ class MeshSwarm:
         self.world.add(name, contacts)
         self._start(name)
 
+    def _outnumber(self, name: Address) -> None:
+        """It is away while others put and many join, and returns through these: neighbours that never had what it missed."""
+        if self._newcomers or name == RENDEZVOUS:
+            return
+        node = self.world.nodes[name]
+        self.world.kill(name)
+        for delay_ms in (10, 500):
+            self.world.at(delay_ms, self._put)
+        for _ in range(2 * self._active_max + 2):
+            self.world.at(2_000, self._newcomer)
+        node.contacts, node.remembered = ("new1", "new2"), []
+        self._start(name, delay_ms=8_000)
+
     def _partition(self, *, one_way: bool) -> None:
         names = list(self.world.nodes)
-        side = set(self._random.sample(names, self._random.randint(1, len(names))))
+        size = self._random.choice((self._random.randint(1, len(names)), len(names) // 2))
+        side = set(self._random.sample(names, size))
         cuts = {(a, b) for a in names for b in names if (a in side) and (b not in side)}
         if not one_way:
             cuts |= {(b, a) for a, b in cuts}

@@ -23,7 +23,7 @@ from oncemq.mesh.packets import Address, Baseline, Heartbeat, MeshPacket, Origin
 from oncemq.mesh.records import MeshRecord, Taken
 from oncemq.mesh.settings import MeshSettings
 from oncemq.mesh.state import NodeState
-from oncemq.sim.mesh_history import MeshHistory
+from oncemq.sim.mesh_history import MeshHistory, Offer
 from oncemq.wire.mesh_codec import decode, encode
 
 
@@ -51,6 +51,12 @@ class NodeDisk:
         for record in kept:
             self.append(record)
         self.synced = len(self.records)
+
+    def whole_before(self, count: int) -> int:
+        """So many records or fewer, so that they end with a whole transaction: a group is written as one."""
+        while count and isinstance(last := self.records[count - 1], Taken) and last.has_more:
+            count -= 1
+        return count
 
     def trim(self, origin: Origin, low: int) -> None:
         """Messages below `low` are no longer kept."""
@@ -275,7 +281,8 @@ class MeshWorld:
     def _serve(self, node: SimNode, serve: Serve, stored: Taken | None) -> None:
         if stored is None:
             return  # Trimmed meanwhile; whoever asked will ask again, and be denied.
-        packet = Spread(stored.origin, stored.number, stored.topics, stored.publisher, stored.count, serve.is_copy)
+        names = (stored.topics, stored.publisher, stored.count)
+        packet = Spread(stored.origin, stored.number, *names, serve.is_copy, stored.has_more)
         self.send(node.address, serve.to, packet, bytes(stored.block))
 
     def _check_told(self, node: SimNode, packet: MeshPacket) -> None:
@@ -325,16 +332,16 @@ class MeshWorld:
 
     # --- applications -------------------------------------------------------------------------------------
 
-    def put(self, address: Address, topics: tuple[str, ...], block: bytes) -> None:
-        """Put a message at a node; it is confirmed when its record is synced."""
+    def put(self, address: Address, topics: tuple[str, ...], block: bytes, *, has_more: bool = False) -> None:
+        """Put a message at a node; it is confirmed when its record is synced. `has_more`: the next put belongs to it."""
         node = self.nodes[address]
 
         def take(machine: MeshNode, now_ms: int) -> MeshEffects:
             if machine.life in {Life.LEAVING, Life.LEFT}:
                 return MeshEffects()
             number = machine.state.had[machine.own_origin] + 1
-            self.history.offered(address, machine.own_origin, number, topics, block)
-            return machine.put(now_ms, topics, "sim", 1, block)
+            self.history.offered(machine.own_origin, number, Offer(address, topics, block, has_more))
+            return machine.put(now_ms, topics, "sim", 1, block, has_more=has_more)
 
         if node.machine is not None:
             self._give(node, take)
