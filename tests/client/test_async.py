@@ -94,14 +94,38 @@ def test_many_tasks_get_every_message_once(play: Play) -> None:
             await client.subscribe(topic)
             got: list[bytes] = []
 
+            is_done = asyncio.Event()
+
             async def take() -> None:
-                while (message := await client.get(topic, timeout=1)) is not None:
+                while (message := await client.get(topic, timeout=60)) is not None:
                     got.append(message.value)
+                    if len(got) >= 200:
+                        is_done.set()
 
             tasks = [asyncio.create_task(take()) for _ in range(4)]
-            puts = [asyncio.create_task(client.put(topic, b"%d" % number)) for number in range(200)]
-            await asyncio.gather(*puts, *tasks)
+            await asyncio.gather(*(client.put(topic, b"%d" % number) for number in range(200)))
+            await asyncio.wait_for(is_done.wait(), 60)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            assert await client.get(topic, timeout=0) is None
             assert sorted(got, key=int) == [b"%d" % number for number in range(200)]
+
+    play(script)
+
+
+def test_a_short_get_is_answered_in_time_beside_one_that_waits(play: Play) -> None:
+    """The broker keeps a Get for up to two seconds; a call that waits for less must not wait for that one's answer."""
+
+    async def script(connect: Any, topic: str) -> None:
+        async with await connect() as client:
+            await client.subscribe(topic)
+            patient = asyncio.create_task(client.get(topic, timeout=60))
+            while not client._client._gets.request:
+                await Turn()
+            assert await client.get(topic, timeout=0) is None
+            await client.put(topic, b"late")
+            assert (await patient).value == b"late"
 
     play(script)
 

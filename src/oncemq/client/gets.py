@@ -66,6 +66,9 @@ class Gets:
         """The Get in flight; 0: none."""
         self.asked: tuple[Subscriber, ...] = ()
         self._is_prefetch = False
+        self._parked_until_ms = 0
+        """Until when the broker may keep the Get in flight."""
+        self._answers = 0
         self.brought_something = False
         """Whether the last answer moved anything: one that did not must not be asked for again at once."""
         self.problem: OnceMQError | None = None
@@ -263,10 +266,12 @@ class Gets:
             if remaining_ms == 0 and was_answered:
                 return False
             wait_ms = min(remaining_ms, GET_PARK_MS)  # Short: a Get that died with its broker is not answered.
-            if self.request == 0 or not self._is_served(held):
+            if self.request == 0 or not self._is_served(held, asked_ms + wait_ms):
                 self.ask(self._wanted(held), wait_ms)
-            is_prefetch = self._is_prefetch
+            is_prefetch, answers = self._is_prefetch, self._answers
             if self._await_answer(wait_ms + (REQUEST_TIMEOUT_MS << tries)):
+                if self._answers == answers:
+                    continue  # Another call has asked anew, or the connection is a new one: nothing was said yet.
                 tries, was_answered = 0, was_answered or not is_prefetch
                 is_early = clock.now().ticks_ms - asked_ms < wait_ms and not is_prefetch
                 fruitless = fruitless + 1 if is_early and not self.brought_something else 0
@@ -278,9 +283,13 @@ class Gets:
                 self._session.restart(tries)
         return True
 
-    def _is_served(self, held: Sequence[Held]) -> bool:
-        """Whether the Get in flight is for these too. One that fetches ahead is answered at once, and is no hindrance."""
-        return self._is_prefetch or all(entry.subscriber in self.asked for entry in held)
+    def _is_served(self, held: Sequence[Held], due_ms: int) -> bool:
+        """Whether the Get in flight is for these too, and in time: another task, or a cancelled one, may wait for longer.
+
+        One that fetches ahead is answered at once, and is no hindrance.
+        """
+        is_in_time = self._parked_until_ms <= due_ms
+        return self._is_prefetch or (is_in_time and all(entry.subscriber in self.asked for entry in held))
 
     def _wanted(self, held: Sequence[Held]) -> list[Subscriber]:
         """What to ask for. On an event loop another call may be waiting already: one Get serves both."""
@@ -311,13 +320,14 @@ class Gets:
         self._is_prefetch = is_prefetch
         wants = tuple(subscriber.want() for subscriber in subscribers)
         self.asked = tuple(subscribers)
+        self._parked_until_ms = self._session.clock.now().ticks_ms + wait_ms
         self.request = self._session.send(Get(self._session.id, wants, self._bytes_max, wait_ms))
 
     def _await_answer(self, timeout_ms: int) -> bool:
-        """Receive until the Get in flight is answered; False if its time is over."""
+        """Receive until the Get in flight is none any more, answered as a rule; False if its time is over."""
         clock = self._session.clock
-        due_ms = clock.now().ticks_ms + timeout_ms
-        while self.request:
+        request, due_ms = self.request, clock.now().ticks_ms + timeout_ms
+        while request and self.request == request:
             remaining_ms = due_ms - clock.now().ticks_ms
             if remaining_ms <= 0:
                 return False
@@ -348,6 +358,7 @@ class Gets:
         if request != self.request:
             return  # The answer to a Get that was given up; whatever it brings will be asked for again.
         self.request = 0
+        self._answers += 1
         self.brought_something = False
         through = packet.through
         got_any = False
@@ -376,6 +387,7 @@ class Gets:
         if request != self.request:
             return self.on_other_refusal(request, packet)
         self.request = 0
+        self._answers += 1
         self.brought_something = packet.code != Code.STOPPING
         if packet.code == Code.BEYOND_END:
             self.problem = Diverged("it ends before the place this client has come to", packet.expected)
