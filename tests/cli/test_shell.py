@@ -7,14 +7,18 @@ import io
 import os
 import pty
 import select
+import signal
 import sys
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import oncemq
+from oncemq.cli.output import Output
 from oncemq.cli.shell_commands import Shell as Prompt
 from tests.cli.harness import DEADLINE_S, Ended, Shell
 
@@ -58,6 +62,14 @@ def test_a_command_that_fails_is_told_and_the_next_one_runs(typed: Callable[...,
     assert ended.code == 1
 
 
+def test_the_names_of_the_command_line_are_understood_too(typed: Callable[..., Ended]) -> None:
+    ended = typed("subscribe orders", "publish orders one", "help", "unsubscribe orders", "quit", "never")
+    assert ended.lines[:2] == ["orders: subscribed from offset 0", "orders: stored at offset 0"]
+    assert ended.lines[-1] == "orders: unsubscribed"
+    assert ended.code == 0
+    assert "subscribe" not in "".join(ended.lines[2:-1]), "help lists each once"
+
+
 def test_topics_and_help(typed: Callable[..., Ended]) -> None:
     ended = typed("topics", "sub orders earliest", "topics", "help", "help get")
     assert "no topics" in ended.err
@@ -89,6 +101,24 @@ def test_tab_completes_commands_and_topics(shell: Shell) -> None:
         assert prompt.completenames("un") == ["unsub"]
         assert prompt.complete_put("orders.e", "put orders.e", 4, 12) == ["orders.eu"]
         assert prompt.complete_get("orders", "get orders", 4, 10) == ["orders.eu", "orders.us"]
+
+
+@pytest.mark.parametrize("command", ["get orders", "listen orders"])
+def test_ctrl_c_at_the_very_moment_a_message_is_taken_loses_nothing(
+    shell: Shell, tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes], command: str
+) -> None:
+    with oncemq.connect(shell.address, id="me", state=tmp_path / "me") as client:
+        client.subscribe("orders")
+        client.put("orders", b"one")
+        reserve = client._gets.reserve
+
+        def interrupted(*arguments: Any, **named: Any) -> None:
+            os.kill(os.getpid(), signal.SIGINT)
+            reserve(*arguments, **named)
+
+        client._gets.reserve = interrupted  # type: ignore[method-assign]
+        assert Prompt(Output(), client, is_typed=False).onecmd(command) is False
+        assert capfdbinary.readouterr().out == b"orders 0: one\n"
 
 
 @pytest.mark.real

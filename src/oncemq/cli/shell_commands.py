@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The commands of `oncemq shell`: one method each, named as people type it.
 
-May not: hold a rule: every line is a call of the client.
+May not: hold a rule: every line is a call of the client. Lose a message to Ctrl-C: it is noticed before one is taken or after it
+is shown.
 Next: client/client.py.
 """
 
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING
 from oncemq.cli.messages import as_line
 from oncemq.cli.output import Output
 from oncemq.cli.put import as_text
+from oncemq.cli.signals import StopAsked
 from oncemq.errors import OnceMQError, UsageError
 
 if TYPE_CHECKING:
@@ -25,6 +27,10 @@ if TYPE_CHECKING:
     from oncemq.model.message import Message
 
 HISTORY_LINES_MAX = 1_000
+_TURN_S = 0.5
+"""How long Ctrl-C may go unnoticed while there is no message."""
+_ALSO = {"publish", "subscribe", "unsubscribe", "quit"}
+"""Names that are understood and not listed."""
 
 
 @contextmanager
@@ -106,24 +112,28 @@ class Shell(cmd.Cmd):
             receipt = self._client.put(topic, value.encode())
             self._output.result({"topic": topic, "stored": receipt.stored, "offset": receipt.offset}, as_text(receipt))
 
-    do_pub = do_put
+    do_pub = do_publish = do_put
 
     def do_get(self, line: str) -> None:
         """get [TOPIC] [SECONDS]    the next message, waiting so long (default 0); without a topic the oldest of all"""
         words = self._words(line, 0, "get [TOPIC] [SECONDS]")
-        seconds = float(words.pop()) if words and _is_number(words[-1]) else 0.0
-        message = self._client.get(words[0] if words else None, timeout=seconds)
-        if message is None:
-            self._output.result({"message": None}, "no messages")
-        else:
-            self._show(message)
+        left_s = float(words.pop()) if words and _is_number(words[-1]) else 0.0
+        topic = words[0] if words else None
+        with StopAsked() as stop:
+            message = self._client.get(topic, timeout=min(left_s, _TURN_S))
+            while message is None and not stop.is_set and (left_s := left_s - _TURN_S) > 0:
+                message = self._client.get(topic, timeout=min(left_s, _TURN_S))
+            if message is not None:
+                self._show(message)
+            elif not stop.is_set:
+                self._output.result({"message": None}, "no messages")
 
     def do_listen(self, line: str) -> None:
         """listen [TOPIC]    show messages as they come, until Ctrl-C"""
         words = self._words(line, 0, "listen [TOPIC]")
-        with suppress(KeyboardInterrupt):
-            while True:
-                message = self._client.get(words[0] if words else None, timeout=0.5)
+        with StopAsked() as stop, self._client.listen(*words[:1]) as listener:
+            while not stop.is_set:
+                message = listener.next(timeout=_TURN_S)
                 if message is not None:
                     self._show(message)
 
@@ -146,11 +156,15 @@ class Shell(cmd.Cmd):
         info = self._client.subscribe(topic, start[0] if start else "new")
         self._output.result({"topic": topic, "start": info.start}, f"{topic}: subscribed from offset {info.start}")
 
+    do_subscribe = do_sub
+
     def do_unsub(self, line: str) -> None:
         """unsub TOPIC    end the subscription"""
         (topic, *_) = self._words(line, 1, "unsub TOPIC")
         self._client.unsubscribe(topic)
         self._output.result({"topic": topic, "unsubscribed": True}, f"{topic}: unsubscribed")
+
+    do_unsubscribe = do_unsub
 
     def do_subs(self, _: str) -> None:
         """subs    the topics this client subscribes to"""
@@ -170,6 +184,12 @@ class Shell(cmd.Cmd):
         """exit    end the shell (or Ctrl-D)"""
         return True
 
+    do_quit = do_exit
+
+    def get_names(self) -> list[str]:
+        """What 'help' lists and Tab completes: each command under one name. Whoever types the long one is understood as well."""
+        return [name for name in super().get_names() if name.removeprefix("do_") not in _ALSO]
+
     # --- completion ------------------------------------------------------------------------------------
 
     def _complete_topic(self, text: str, *_: object) -> list[str]:
@@ -177,14 +197,15 @@ class Shell(cmd.Cmd):
             return sorted(info.topic for info in self._client.topics() if info.topic.startswith(text))
         return []
 
-    complete_put = complete_pub = complete_sub = complete_settle = complete_doubt = _complete_topic
+    complete_put = complete_pub = complete_publish = complete_sub = complete_subscribe = _complete_topic
+    complete_settle = complete_doubt = _complete_topic
 
     def _complete_subscription(self, text: str, *_: object) -> list[str]:
         with suppress(OnceMQError):
             return [topic for topic in self._client.subscriptions() if topic.startswith(text)]
         return []
 
-    complete_get = complete_listen = complete_unsub = _complete_subscription
+    complete_get = complete_listen = complete_unsub = complete_unsubscribe = _complete_subscription
 
     # --- inside ----------------------------------------------------------------------------------------
 
