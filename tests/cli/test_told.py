@@ -12,10 +12,12 @@ import shutil
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import oncemq
+from oncemq.client.client import Client
 from tests.cli.harness import Shell, wait_until
 
 Impatience = Callable[[], AbstractContextManager[None]]
@@ -190,6 +192,43 @@ def test_a_put_while_the_broker_is_away_is_kept_and_sent_once(alone: Shell, tmp_
     with oncemq.Broker(tmp_path / "data", address):
         assert alone("put", "orders", "after", *shop).code == 0
         assert alone("get", "orders", "--id", "billing", "--all").text == "before\nkept\nafter\n"
+
+
+def test_all_values_of_one_command_are_kept_while_the_broker_is_away(
+    alone: Shell, tmp_path: Path, impatience: Impatience
+) -> None:
+    """Whoever is told not to put again must not have to put the second and the third again."""
+    shop = ("--id", "shop", "--state", tmp_path / "shop")
+    with oncemq.Broker(tmp_path / "data") as broker:
+        alone.address = address = broker.address
+        alone("subscribe", "orders", "--id", "billing")
+
+    with impatience():
+        away = alone("put", "orders", "one", "two", "three", *shop, "--json")
+        flushed = alone("outbox", *shop, "--flush", "--json")
+
+    assert (away.code, away.error["error"], away.error["pending"]) == (6, "put_pending", 3)
+    assert (flushed.code, flushed.error["number"], flushed.error["pending"]) == (6, 1, 3)
+    with oncemq.Broker(tmp_path / "data", address):
+        assert alone("outbox", *shop, "--flush").text == "3 confirmed\n"
+        assert alone("get", "orders", "--id", "billing", "--all").text == "one\ntwo\nthree\n"
+
+
+def test_values_that_were_not_put_are_told_where_nothing_is_kept(
+    shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shell("subscribe", "orders", "--id", "billing", "--state", tmp_path / "billing")
+    really = Client.put
+
+    def put(self: Client, topic: list[str], value: bytes, **options: Any) -> Any:
+        if value == b"two":
+            raise oncemq.PutPending(2, 1, is_durable=False)
+        return really(self, topic, value, **options)
+
+    monkeypatch.setattr(Client, "put", put)
+    ended = shell("put", "orders", "one", "two", "three")
+    assert (ended.code, ended.lines) == (6, ["orders: stored at offset 0"])
+    assert "1 further value(s) were not put" in ended.err
 
 
 def test_an_id_in_use_is_exit_code_7_and_names_the_process(shell: Shell, broker: oncemq.Broker, tmp_path: Path) -> None:

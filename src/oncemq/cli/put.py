@@ -11,17 +11,18 @@ Next: put_lines.py for stdin, client/client.py.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from oncemq.cli.completion import complete_topic
 from oncemq.cli.connecting import connected
 from oncemq.cli.options import DEFAULT_ADDRESS, Address, Json, OptionalClientId, State, Takeover, TopicName
-from oncemq.cli.output import Row, output_of
-from oncemq.errors import UsageError
+from oncemq.cli.output import Output, Row, output_of
+from oncemq.errors import PutPending, UsageError
 
 if TYPE_CHECKING:
+    from oncemq.client.client import Client
     from oncemq.model.message import Headers, Receipt
 
 STDIN = "-"
@@ -72,9 +73,30 @@ def put(
             from oncemq.cli.put_lines import put_lines
 
             put_lines(output, client, shape, from_line, is_durable=id is not None)
-        for value in given:
-            for receipt in client.put(shape.topics, value, key=shape.key, headers=shape.headers, strict=strict):
-                output.result(as_row(receipt), as_text(receipt))
+        _put_given(output, client, shape, given, is_kept=is_kept)
+
+
+def _put_given(output: Output, client: Client, shape: Shape, given: list[bytes], *, is_kept: bool) -> None:
+    """Put each value. Once there is no answer the others are kept too, or told: they were asked for in the same breath."""
+    options: dict[str, Any] = {"key": shape.key, "headers": shape.headers, "strict": shape.strict}
+    for place, value in enumerate(given, 1):
+        try:
+            receipts = client.put(shape.topics, value, **options)
+        except PutPending:
+            if not is_kept:
+                _tell_left(output, len(given) - place)
+                raise
+            for other in given[place:]:
+                client.put(shape.topics, other, wait=False, **options)
+            output.result({"confirmed": client.flush(timeout=0)}, "all of them are stored by now")
+            return
+        for receipt in receipts:
+            output.result(as_row(receipt), as_text(receipt))
+
+
+def _tell_left(output: Output, count: int) -> None:
+    if count:
+        output.warn(f"{count} further value(s) were not put: put them again")
 
 
 class Shape:

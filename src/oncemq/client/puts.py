@@ -282,7 +282,8 @@ class Puts:
 
     def _pending(self, entry: Entry | None, problem: BrokerUnreachable | None = None) -> PutPending:
         self._state.sync()
-        number = entry.first_number if entry is not None else self.publisher.next_number - 1
+        waiting = [entry] if entry is not None else self.publisher.entries()
+        number = waiting[0].first_number if waiting else self.publisher.next_number - 1
         reason = str(problem.__cause__ or "") if problem is not None else ""
         return PutPending(number, self.publisher.messages, is_durable=self._state.is_durable, reason=reason)
 
