@@ -239,6 +239,21 @@ def test_a_log_that_was_cut_is_not_cut_again_while_its_segment_is_still_there() 
     assert new_lows(origins, store, MeshRetention(1000, 10**9), wall_us=1025) == {log_id: 8}
 
 
+def test_what_was_kept_long_enough_is_told_from_what_was_never_here_also_after_a_start() -> None:
+    talk = NodeTalk()
+    logs = StoredLogs(talk.state)
+    talk.write(mesh.BaselineTaken((Had(FAR, 2),)))
+    for number in range(3, 8):
+        talk.hear(number, "t")
+    talk.state.origins.trim(log_id_of(OTHER_START), 5)
+    assert [logs.is_expired(FAR, number) for number in (2, 3, 4, 5)] == [False, True, True, False]
+    again = BrokerState()
+    again.restore(talk.state.dump())
+    assert [StoredLogs(again).is_expired(FAR, number) for number in (2, 3, 4, 5)] == [False, True, True, False]
+    talk.write(mesh.GivenUp(FAR, 8, 9))
+    assert not any(logs.is_expired(FAR, number) for number in range(1, 12)), "what is given up was not kept"
+
+
 def test_tidying_cuts_logs_and_the_record_says_so() -> None:
     talk = NodeTalk()
     talk.hear(1, "a")

@@ -6,14 +6,16 @@ Letters are those of the design notes: a to l.
 
 from __future__ import annotations
 
+import random
 from itertools import pairwise
 
 import pytest
 
 from oncemq.mesh import packets as p
 from oncemq.mesh.effects import Down, Up
+from oncemq.mesh.hyparview import Membership
 from oncemq.mesh.packets import Priority, Reason
-from tests.mesh.helpers import Wired, befriend, changed, machine, said
+from tests.mesh.helpers import SETTINGS, Wired, befriend, changed, machine, said
 
 FIVE = ("a", "b", "c", "d", "e")
 
@@ -490,6 +492,24 @@ def test_j_a_shuffle_reply_fills_free_places() -> None:
 
 
 # --- healing --------------------------------------------------------------------------------------------
+
+
+def test_nodes_that_started_at_once_and_missed_each_other_try_again_without_contacts() -> None:
+    """Each found the other dead, and would not believe in it for a minute."""
+    node = Membership("m", SETTINGS, random.Random(0), remembered=("b",))
+    node.join(0)
+    assert [to for to, _ in said(node)] == ["b"]
+    node.lost(10, "b")
+    assert said(node) == []
+    asked = []
+    for now_ms in range(10, 20_000, 10):
+        if now_ms >= node.due_ms:
+            node.tick(now_ms)
+        for to, packet in said(node):
+            asked.append((now_ms, to, packet.priority))
+            node.lost(now_ms, to)
+    assert 3 <= len(asked) <= 6, "less and less often"
+    assert {(to, priority) for _, to, priority in asked} == {("b", Priority.HIGH)}
 
 
 def test_somebody_of_another_island_is_bridged_two_links_for_two() -> None:

@@ -163,8 +163,7 @@ class Membership:
         self._welcome(now_ms, joiner, packet.link, joiner)
         self.reserve.learn((joiner,))
         self._accept(joiner, packet.link)
-        others = [each for each in self.active if each != joiner]
-        for neighbour in sample(self._dice, others, self.settings.walks):
+        for neighbour in sample(self._dice, [each for each in self.active if each != joiner], self.settings.walks):
             self._send(neighbour, p.ForwardJoin(joiner, self.settings.active_walk))
 
     def _welcome(self, now_ms: int, address: Address, number: int, hint: Address) -> None:
@@ -324,7 +323,7 @@ class Membership:
             if self.search.escalates(self.settings.active - len(self.active)):
                 return True
             if not self.active:
-                self._ask_contacts(now_ms)
+                self._ask_again(now_ms)
             self.search.pause(now_ms)
         return False
 
@@ -350,10 +349,11 @@ class Membership:
     def _is_stranger(self, address: Address) -> bool:
         return address != self.me and address not in self.active and address not in self._asked
 
-    def _ask_contacts(self, now_ms: int) -> None:
-        for contact in sample(self._dice, self.contacts, 1):
-            if self._is_stranger(contact):
-                self._ask(now_ms, contact, Priority.JOIN)
+    def _ask_again(self, now_ms: int) -> None:
+        """No neighbour, and nobody left to ask: who did not answer an earlier search may be there by now, as lonely as we are."""
+        others = [each for each in self.reserve.cold if not self.search.is_tried(each)]
+        for address in filter(self._is_stranger, sample(self._dice, self.contacts, 1) + sample(self._dice, others, 1)):
+            self._ask(now_ms, address, self._priority(address))
 
     # --- shuffles -----------------------------------------------------------------------------------------
 
