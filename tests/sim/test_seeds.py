@@ -12,7 +12,9 @@ import weakref
 
 import pytest
 
-from oncemq.sim.swarm import Swarm, run_seed
+from oncemq.sim.bugs import planted
+from oncemq.sim.scheduler import Scheduler
+from oncemq.sim.swarm import PATIENCE_US, Swarm, run_seed
 
 
 @pytest.mark.parametrize("first", range(5_000, 5_100, 10))
@@ -43,3 +45,21 @@ def test_nothing_is_left_of_a_world_that_is_over() -> None:
     gc.collect()
 
     assert world() is None
+
+
+def test_a_process_that_was_killed_before_it_began_never_begins() -> None:
+    scheduler, lives = Scheduler(1), []
+    process = scheduler.spawn("late", lambda: lives.append(1))
+    process.kill()
+    scheduler.run(until=lambda: False)
+
+    assert (process.is_running, lives) == (False, [])
+
+
+def test_a_world_in_which_somebody_gets_nowhere_ends() -> None:
+    """The planted bug has somebody told the same in every life: it is not waited for until all simulated time is over."""
+    with planted("trims_by_unsynced_cursors"):
+        outcome = Swarm(217).run()
+
+    assert "stuck" in outcome.violations
+    assert outcome.simulated_us < PATIENCE_US / 2

@@ -13,7 +13,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from oncemq.client import puts, session
-from oncemq.core import publisher, sessions
+from oncemq.core import publisher, sessions, subscriber
 from oncemq.core import state as core_state
 from oncemq.errors import StateLost
 from oncemq.model.refusals import Code
@@ -61,9 +61,13 @@ def begins_streams_that_an_old_copy_names(patch: Patch) -> None:
 
 @bug
 def takes_over_in_silence(patch: Patch) -> None:
-    """Who takes over is not told what was on its way: handed out before, it is handed out again."""
-    welcome = sessions._welcome
-    patch.set(sessions, "_welcome", lambda *arguments: replace(welcome(*arguments), taken_over=False))
+    """Who takes over goes on at the broker's cursor and is not told what was on its way: handed out before, it comes again."""
+    resume = subscriber.Subscriber.resume
+
+    def go_on(self: subscriber.Subscriber, info: Any, *, taken_over: bool, **other: Any) -> None:
+        resume(self, replace(info, end=info.cursor) if taken_over else info, taken_over=taken_over, **other)
+
+    patch.set(subscriber.Subscriber, "resume", go_on)
 
 
 @bug

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from random import Random
 
@@ -70,7 +71,8 @@ class Process:
         self.is_killed = True
         while not self._greenlet.dead:
             self._scheduler.running = self
-            self._greenlet.throw(Killed())
+            with suppress(Killed):  # One that had not begun has nobody else to catch it.
+                self._greenlet.throw(Killed())
             self._scheduler.running = None
 
     def wait(self, duration_us: int | None) -> None:

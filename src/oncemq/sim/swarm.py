@@ -34,6 +34,11 @@ from oncemq.sim.sleepers import draw_settings
 from oncemq.sim.stagers import Stager
 from oncemq.sim.world import World
 
+PATIENCE_US = 300_000_000
+"""Simulated time after which a world that goes on is stuck; sound ones end within 70 s or so."""
+LIVES_MAX = 100
+"""Whoever begins as many lives gets nowhere: sound worlds have 16 of one actor at most, of a hundred and sixty looked at."""
+
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
@@ -72,6 +77,7 @@ class Swarm:
         self.faults = 0
         self.crashes = 0
         self.is_healed = False
+        self._is_hopeless = False
         self._is_cut_off = False
         self._crash_in = 0
         self._is_cut_in_sync = False
@@ -92,7 +98,7 @@ class Swarm:
         try:
             self._set_up()
             self._schedule_faults()
-            is_over = self.scheduler.run(until=self._is_over, limit_us=900_000_000)
+            is_over = self.scheduler.run(until=self._is_over, limit_us=PATIENCE_US) and not self._unfinished
             if is_over:
                 self.world.run(self._read_logs)
         finally:
@@ -101,14 +107,14 @@ class Swarm:
         violations = check(self.history.events)
         if not is_over:
             stuck = [actor.name for actor in self.actors if not actor.is_done]
-            violations["stuck"] = [f"{', '.join(stuck)} did not end within the simulated time"]
+            violations["stuck"] = [f"{', '.join(stuck)} did not end within the simulated time, or a hundred lives"]
         return self._outcome(violations)
 
     def _is_over(self) -> bool:
-        """Whether everybody is done. Asked after every event, so nobody is looked at again who was found done."""
+        """Whether everybody is done, or never will be. Asked after every event: nobody is looked at again who was found done."""
         while self._unfinished and self._unfinished[-1].is_done:
             self._unfinished.pop()
-        return not self._unfinished
+        return not self._unfinished or self._is_hopeless
 
     def _outcome(self, violations: dict[str, list[str]]) -> Outcome:
         messages = len({event["message"] for event in self.history.events if event["op"] == "put" and event["kind"] == "invoke"})
@@ -208,6 +214,7 @@ class Swarm:
                 self._raise_if_wrong(actor)
                 self.world.client_disk(actor.name).kill()  # However it ended, its lock is gone with it.
                 self.give_life(actor)
+                self._is_hopeless = self._is_hopeless or actor.life > LIVES_MAX
         if not self.world.is_broker_running:
             self._bring_back()
         if not all(actor.is_done for actor in self.actors):
