@@ -73,7 +73,7 @@ def simulate(
 
     oncemq mesh simulate --scenario split --seeds 20
 
-    oncemq mesh simulate --scenario small --first 126 --seeds 1
+    oncemq mesh simulate --scenario small --first 25 --seeds 1
 
     oncemq mesh simulate --bugs
     """

@@ -64,7 +64,10 @@ class MeshHistory:
         self.violations.setdefault(law, []).append(text)
 
     def book(self, address: Address) -> Book:
-        return self.books.setdefault(address, Book())
+        book = self.books.get(address)
+        if book is None:
+            book = self.books[address] = Book()
+        return book
 
     # --- lives --------------------------------------------------------------------------------------------
 
