@@ -27,9 +27,11 @@ setup: $(READY) ## Make .venv and install everything the other targets need
 demo: $(READY) ## Kill a broker in the middle of its work and count the messages
 	@$(BIN)/oncemq demo
 
-test: lint ## What CI runs: lint, then unit tests, then real processes
+test: lint ## What CI runs: lint, unit tests, simulated worlds, real processes
 	@echo "==> tests: rules and machines"
-	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist=worksteal -m "not real"
+	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist=worksteal -m "not real and not simulated"
+	@echo "==> tests: simulated worlds"
+	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist=worksteal -m "simulated and not real"
 	@echo "==> tests: real processes"
 	@$(BIN)/python -m pytest -q -n $(REAL_WORKERS) --dist=loadfile -m real
 	@echo "==> all green"
@@ -51,8 +53,8 @@ bench: $(READY) ## A short tour of `oncemq bench`
 	@echo "==> bench: restart"
 	@$(BIN)/oncemq bench restart
 
-coverage: $(READY) ## Branches of core and journal that no test takes
-	@$(BIN)/python -m coverage run -m pytest -q -m "not real"
+coverage: $(READY) ## Branches of core and journal that no unit test takes: there is none
+	@$(BIN)/python -m coverage run -m pytest -q -m "not real and not simulated"
 	@$(BIN)/python -m coverage report
 
 mutation: $(READY) ## Break core in 600 places, one at a time, and count how often a test notices

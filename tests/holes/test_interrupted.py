@@ -11,6 +11,7 @@ import re
 import signal
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -58,18 +59,27 @@ class Tracer:
         return self.lines[name][number - 1].strip()
 
 
+@contextmanager
+def tracing(tracer: Tracer) -> Iterator[None]:
+    """Let it see every line of the block. Whoever was watching before goes on behind it: coverage, a debugger."""
+    before = sys.gettrace()
+    sys.settrace(tracer)
+    try:
+        yield
+    finally:
+        sys.settrace(before)
+
+
 def at_every_line(call: Callable[[], object], *, go_on: Callable[[], object]) -> int:
     """Interrupt `call` at its first line, its second, and so on, and go on after each; return how many there are."""
     interrupted = 0
     while True:
         tracer = Tracer(interrupted + 1)
-        sys.settrace(tracer)
         try:
-            call()
+            with tracing(tracer):
+                call()
         except Interrupted:
             interrupted += 1
-        finally:
-            sys.settrace(None)
         if tracer.left > 0:
             return interrupted
         try:
@@ -154,14 +164,12 @@ def test_a_put_interrupted_at_any_line_and_killed_is_in_the_outbox_once_or_not_a
         while True:
             client = world.connect("pub")
             tracer = Tracer(done + 1)
-            sys.settrace(tracer)
+            tried += 1
             try:
-                tried += 1
-                client.put("t", b"%d" % tried)
+                with tracing(tracer):
+                    client.put("t", b"%d" % tried)
             except Interrupted:
                 done += 9  # Every ninth line will do: each death costs a connect.
-            finally:
-                sys.settrace(None)
             world.crash_client(client)
             with world.connect("pub") as again:
                 again.flush()
@@ -229,17 +237,15 @@ def test_a_gap_whose_telling_is_interrupted_is_told_next_time() -> None:
             while not told:
                 pub.put_many("t", number(5))
                 world.clock.pause(10_000)
-                sys.settrace(Tracer(interrupted + 1))
                 try:
-                    sub.get("t", timeout=0)
+                    with tracing(Tracer(interrupted + 1)):
+                        sub.get("t", timeout=0)
                 except Interrupted:
                     interrupted += 1
                     with pytest.raises(Gap):
                         sub.get("t", timeout=0)
                 except Gap:
                     told = True
-                finally:
-                    sys.settrace(None)
                 assert sub.get("t", timeout=0) is None
             assert interrupted > 50
 

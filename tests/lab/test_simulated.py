@@ -8,7 +8,7 @@ import pytest
 from oncemq.lab import simulated
 from oncemq.lab.trials import Experiment, Kind, Observation, Trial
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.simulated, pytest.mark.slow]
 
 
 def seen(trial: Trial) -> dict[tuple[str, float], float | None]:

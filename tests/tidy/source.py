@@ -12,7 +12,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -79,5 +79,7 @@ def page(name: str) -> str:
     return path.read_text(encoding="utf-8")
 
 
+@cache
 def _read(path: Path) -> Source:
+    """Every file is read and parsed once, however many rules look at it."""
     return Source(path.relative_to(ROOT).as_posix(), path.read_text(encoding="utf-8"))

@@ -14,6 +14,7 @@ import importlib.util
 import logging
 import sys
 from collections.abc import Sequence
+from functools import cache
 from typing import Annotated
 
 import typer
@@ -49,6 +50,9 @@ from oncemq.version import VERSION
 PROGRAM = "oncemq"
 MESSAGES, THINGS, BROKER, PROOF = "Messages", "Topics, subscriptions, clients", "The broker and its directory", "See for yourself"
 BULK = "In bulk, on Spark"
+
+_commands_of = cache(typer.main.get_command)
+"""Reading all commands from their signatures takes as long as most of them do: once in a process is enough."""
 
 app = typer.Typer(
     name=PROGRAM,
@@ -121,7 +125,7 @@ def run(arguments: Sequence[str]) -> int:
     output = Output()
     try:
         install_from_environment()
-        ended = typer.main.get_command(app).main(list(arguments), prog_name=PROGRAM, standalone_mode=False, obj=output)
+        ended = _commands_of(app).main(list(arguments), prog_name=PROGRAM, standalone_mode=False, obj=output)
     except typer.TyperException as problem:
         return _on_usage(problem, output, arguments)
     except OnceMQError as error:
