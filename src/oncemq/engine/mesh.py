@@ -369,7 +369,8 @@ class MeshSide:
 def _reason(node: MeshNode) -> str:
     membership = node.membership
     if not membership.active:
-        return f"nobody answers at {', '.join(membership.contacts)}; see --join"
+        where = ", ".join(membership.contacts)
+        return f"nobody answers at {where}; see --join, and whether they reach this node at {membership.me} (--advertise)"
     return "no neighbour has joined itself; the first node of a new mesh must be started without --join"
 
 
