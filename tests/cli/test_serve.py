@@ -214,6 +214,7 @@ def test_a_segment_size_that_cannot_be_is_told(alone: Shell, tmp_path: Path, siz
     ended = alone("serve", tmp_path / "data", "--segment-size", size, local=True)
 
     assert (ended.code, (tmp_path / "data").exists()) == (2, False)
+    assert "use a size from 64KiB to 2GiB" in ended.err
 
 
 def test_sizes_are_read() -> None:

@@ -75,6 +75,7 @@ def test_a_case_is_replayed_as_lines_of_its_history(shell: Shell) -> None:
     ("arguments", "hint"),
     [
         (("--case", "nowhere:1:kill"), "POINT:HIT:kill"),
+        (("--case", "nonsense"), "'nonsense' is not a case: use POINT:HIT:kill"),
         (("--seed", "1", "--cut", "giraffes=2"), "publishers=N"),
         (("--cut", "messages=2"), "name the seed"),
         (("--bugs", "--explore"), "choose one"),
@@ -83,5 +84,5 @@ def test_a_case_is_replayed_as_lines_of_its_history(shell: Shell) -> None:
 def test_what_cannot_be_run_is_refused_with_what_could(shell: Shell, arguments: tuple[str, ...], hint: str) -> None:
     ended = shell("sim", *arguments, "--json", local=True)
 
-    assert ended.code != 0
+    assert ended.code == 2
     assert hint in json.dumps(ended.error)

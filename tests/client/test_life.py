@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import oncemq
+from oncemq.adapters.zmq_live import beside
 from oncemq.client.connect import state_directory
 from tests.client.conftest import Connect
 
@@ -170,12 +171,24 @@ def test_an_unreachable_broker_is_told_with_its_address_and_what_to_do(tmp_path:
     oncemq.connect(NOWHERE, id="me", state=tmp_path / "state", offline=True).close()
 
 
-@pytest.mark.parametrize("address", ["", "localhost", "tcp://", "tcp://127.0.0.1", "http://x:1"])
+@pytest.mark.parametrize("address", ["", "localhost", "tcp://", "tcp://127.0.0.1", "http://x:1", "tcp://127.0.0.1:71092"])
 def test_what_is_no_address_is_told(tmp_path: Path, address: str) -> None:
     """With an example of one."""
     for _ in range(2):
         with pytest.raises(oncemq.UsageError, match=r"tcp://127\.0\.0\.1:5556"):
             oncemq.connect(address, id="me", state=tmp_path / "state")
+
+
+@pytest.mark.parametrize("options", [{"address": "tcp://127.0.0.1:71092"}, {"live_address": "tcp://127.0.0.1:71092"}])
+def test_a_broker_does_not_listen_at_a_port_that_is_none(tmp_path: Path, options: dict[str, str]) -> None:
+    """ZeroMQ would listen at 5556."""
+    with pytest.raises(oncemq.UsageError, match="a port is at most 65535"):
+        oncemq.Broker(tmp_path / "data", **options)  # type: ignore[arg-type]
+    oncemq.Broker(tmp_path / "data").stop()
+
+
+def test_behind_the_last_port_a_broker_publishes_at_any() -> None:
+    assert beside("tcp://127.0.0.1:65535") == "tcp://127.0.0.1:*"
 
 
 @pytest.mark.parametrize("choice", ["", "ignore", None])

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import zmq
 
 from oncemq.adapters.zmq_frames import EVENTS, MORE, NOW, READABLE, let_it_leave, receive_frames
-from oncemq.adapters.zmq_live import ZmqLiveLink, as_reached
+from oncemq.adapters.zmq_live import ZmqLiveLink, as_reached, check_port
 from oncemq.errors import UsageError
 from oncemq.limits import NETWORK_BACKLOG_PACKETS
 from oncemq.ports import Frames
@@ -22,6 +22,7 @@ from oncemq.ports import Frames
 
 class ZmqLink:
     def __init__(self, address: str) -> None:
+        check_port(address)
         self._address = address
         # The process's own context, which outlives every client: one that is collected with its socket open would wait for ever.
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context.instance()

@@ -27,17 +27,25 @@ log = logging.getLogger("oncemq.broker")
 _TCP = re.compile(r"tcp://(?P<host>.+):(?P<port>\d+|\*)")
 _EVERYWHERE = frozenset({"*", "0.0.0.0", "[::]"})  # noqa: S104 - recognised, not bound
 _ANYWHERE = "tcp://127.0.0.1:*"
+_PORT_MAX = 65_535
 _CHANNEL_BYTES_MAX = 64
 """Longer names of channels end the connection unread: nobody has such a topic."""
 
 
+def check_port(address: str) -> None:
+    """Refuse a port that is none: ZeroMQ counts on from 0 behind the last one, and would listen or ask elsewhere."""
+    found = _TCP.fullmatch(address)
+    if found is not None and found["port"] != "*" and int(found["port"]) > _PORT_MAX:
+        raise UsageError(f"{address!r} is not an address (a port is at most {_PORT_MAX}): use one like tcp://127.0.0.1:5556")
+
+
 def beside(address: str) -> str:
-    """Where a broker publishes unless it is told: on the same host, one port higher."""
+    """Where a broker publishes unless it is told: on the same host, one port higher; behind the last one there is any."""
     found = _TCP.fullmatch(address)
     if found is None:
         return f"{address}-live" if address.startswith("ipc://") else _ANYWHERE
     port = found["port"]
-    return f"tcp://{found['host']}:{'*' if port == '*' else int(port) + 1}"
+    return f"tcp://{found['host']}:{'*' if port in {'*', str(_PORT_MAX)} else int(port) + 1}"
 
 
 def as_reached(live: str, address: str) -> str:
@@ -52,6 +60,7 @@ class ZmqPublisher:
     """A broker's end. Bound beside `address` unless `wanted` says where."""
 
     def __init__(self, context: zmq.Context[zmq.Socket[bytes]], address: str, wanted: str) -> None:
+        check_port(wanted)
         self.socket = context.socket(zmq.XPUB)
         self._set_options()
         try:

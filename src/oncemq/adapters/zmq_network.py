@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 import zmq
 
 from oncemq.adapters.zmq_frames import EVENTS, MORE, NOW, READABLE, let_it_leave, receive_frames
-from oncemq.adapters.zmq_live import ZmqPublisher
+from oncemq.adapters.zmq_live import ZmqPublisher, check_port
 from oncemq.errors import UsageError
 from oncemq.limits import BLOCK_BYTES_MAX, MIB, NETWORK_BACKLOG_PACKETS
 from oncemq.ports import Frames
@@ -27,6 +27,7 @@ _MAPPED = re.compile(r"\[::ffff:(\d+(?:\.\d+){3})\]")
 
 class ZmqNetwork:
     def __init__(self, address: str, live_address: str = "") -> None:
+        check_port(address)
         self.context = self._context = zmq.Context[zmq.Socket[bytes]]()
         self._socket = self._context.socket(zmq.ROUTER)
         self._set_options()

@@ -63,7 +63,8 @@ def _from_file(file: Path) -> dict[str, object]:
     try:
         content = tomllib.loads(file.read_text())
     except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as problem:
-        raise UsageError(f"cannot read {file}: {problem}") from problem
+        reason = problem.strerror if isinstance(problem, OSError) else problem
+        raise UsageError(f"cannot read {file}: {reason}") from problem
     table = content.get("mesh") if content else {}
     if not isinstance(table, dict):
         raise UsageError(f"{file} has no table [mesh]: settings of a mesh stand below a line that says [mesh]")

@@ -21,6 +21,7 @@ from typing import TypeVar
 
 from oncemq.cli.exits import Exit
 from oncemq.cli.output import Output
+from oncemq.errors import UsageError
 
 Input = TypeVar("Input")
 Result = TypeVar("Result")
@@ -112,8 +113,8 @@ def replay_case(output: Output, text: str) -> int:
 
     try:
         case = read_case(text)
-    except ValueError as problem:
-        return output.failure("no_such_case", f"a case is POINT:HIT:kill or POINT:HIT:power, several with commas: {problem}")
+    except ValueError:
+        raise UsageError(f"{text!r} is not a case: use POINT:HIT:kill or POINT:HIT:power, several with commas") from None
     swarm = PointSwarm(case)
     outcome = swarm.run()
     for line in swarm.history.lines():

@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import os
 import re
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -143,7 +144,9 @@ def segment_bytes(text: str) -> int:
     from oncemq.journal.segment import SEGMENT_BYTES_MAX
     from oncemq.model.retention import read_retention, retention_text
 
-    size_bytes = read_retention(retention_text(text)).size_bytes
+    size_bytes = None
+    with suppress(UsageError):  # It would speak of retention, which nobody asked for.
+        size_bytes = read_retention(retention_text(text)).size_bytes
     if size_bytes is None or not _SEGMENT_BYTES_MIN <= size_bytes <= SEGMENT_BYTES_MAX:
         raise UsageError(f"--segment-size {text!r}: use a size from 64KiB to 2GiB")
     return size_bytes

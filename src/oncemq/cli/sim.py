@@ -138,7 +138,7 @@ def _replay(output: Output, seed: int, text: str) -> int:
         swarm = Swarm(seed, read_cut(text))
     except ValueError as problem:
         fields = ", ".join(f"{name}=N" for name in LOWEST)
-        return output.failure("no_such_cut", f"a cut is {fields}, off=NAME+NAME, strikes=N+N, with commas: {problem}")
+        raise UsageError(f"a cut is {fields}, off=NAME+NAME, strikes=N+N, with commas: {problem}") from None
     violations = violations_of(swarm)
     for line in swarm.history.lines():
         output.line(line.decode())

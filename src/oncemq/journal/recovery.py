@@ -112,7 +112,8 @@ def read_identity(disk: Disk) -> Identity | None:
     if IDENTITY not in names:
         strangers = [name for name in names if name not in (LOCK, IDENTITY + NEW)]
         if strangers:
-            raise DirectoryUnusable(str(disk), f"it holds other files ({strangers[0]}): use an empty or a new directory")
+            advice = "name a data directory, or an empty or a new one"
+            raise DirectoryUnusable(str(disk), f"it holds other files ({strangers[0]}): {advice}")
         return None
     file = disk.open(IDENTITY)
     try:
