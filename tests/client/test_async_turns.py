@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 
 import oncemq
+from oncemq.client.admin import Admin
+from oncemq.client.async_admin import AsyncAdmin
 from tests.client.test_async import Play, Turn, play
 
 __all__ = ["play"]
@@ -48,6 +50,38 @@ def test_tasks_that_begin_offline_open_one_session(play: Play) -> None:
         assert found[0].value == b"0"
         assert len(welcomes) == 1
         await client.close()
+
+    play(script)
+
+
+@pytest.mark.parametrize(("blocking", "shared"), [(oncemq.Client, oncemq.AsyncClient), (Admin, AsyncAdmin)])
+def test_the_async_client_has_every_call_of_the_blocking_one(blocking: type, shared: type) -> None:
+    def calls(kind: type) -> set[str]:
+        return {name for name in dir(kind) if not name.startswith("_")}
+
+    assert calls(blocking) - calls(shared) == set()
+
+
+def test_topics_are_made_looked_at_read_and_deleted(play: Play) -> None:
+    async def script(connect: Any, topic: str) -> None:
+        async with await connect() as client, await connect("other") as other:
+            names = [f"{topic}-{number}" for number in range(5)]
+            await asyncio.gather(*[client.admin.create_topic(name, retain="forever") for name in names])
+            await client.put_many(names[0], [b"0", b"1", b"2", b"3"])
+            assert [message.value async for message in client.read(names[0], 1, 3)] == [b"1", b"2"]
+            assert [info.end for info in await client.admin.topics(names[0])] == [4]
+            await other.subscribe(names[1])
+            (row,) = await client.admin.subscriptions(names[1])
+            await client.admin.delete_subscription(row.info.subscription_id)
+            await client.admin.forget_client(other.id)
+            assert other.id not in [row.client for row in await client.admin.clients()]
+            await asyncio.gather(*[client.admin.delete_topic(name) for name in names])
+            assert not {info.topic for info in await client.topics()} & set(names)
+            assert (await client.admin.stats()).start_id
+            with pytest.raises(oncemq.Refused, match="not_a_node"):
+                await client.admin.mesh_status()
+            assert (client.outbox(), client.leftovers.unknown) == ([], 0)
+            other._client._abandon()
 
     play(script)
 

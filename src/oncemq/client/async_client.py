@@ -19,12 +19,15 @@ from types import TracebackType
 from typing import Any, Generic, Self
 
 from oncemq.client.arguments import milliseconds
+from oncemq.client.async_admin import AsyncAdmin
 from oncemq.client.bridge import run
 from oncemq.client.client import Client
 from oncemq.client.effects import NO_PUTS, TABLE, DatabaseTransaction
 from oncemq.client.listening import Listener, Taken
+from oncemq.client.puts import Waiting
 from oncemq.client.receiving import Receive
 from oncemq.client.transactions import Transaction
+from oncemq.core.identity import Leftovers
 from oncemq.core.packets import SubscriptionInfo, TopicInfo
 from oncemq.core.topics import UNDECIDED
 from oncemq.errors import UsageError
@@ -47,6 +50,7 @@ class AsyncClient:
         self._commands = asyncio.Lock()
         """Held by commands: a session has one in flight."""
         self._floor = Floor()
+        self.admin = AsyncAdmin(client.admin, self._commands)
         client._effects.is_shared = True  # Tasks beside a database transaction put what they like: here its own one is stopped.
 
     def __repr__(self) -> str:
@@ -61,6 +65,15 @@ class AsyncClient:
     def pending(self) -> int:
         """How many messages are kept but not confirmed yet."""
         return self._client.pending
+
+    @property
+    def leftovers(self) -> Leftovers:
+        """What became of puts that earlier runs had kept; see Client.leftovers."""
+        return self._client.leftovers
+
+    def outbox(self) -> list[Waiting]:
+        """What is cut and kept but not confirmed yet, in order; nothing to await."""
+        return self._client.outbox()
 
     # --- put -------------------------------------------------------------------------------------------
 
@@ -143,6 +156,12 @@ class AsyncClient:
     async def settle(self, topic: str, choice: str) -> None:
         """Resolve what is in doubt or damaged; see Client.settle."""
         await run(self._client.settle, topic, choice)
+
+    async def read(self, topic: str, offset: int, end: int) -> AsyncIterator[Message]:
+        """Read messages [offset, end) of any topic with `async for`; see Client.read."""
+        messages = self._client.read(topic, offset, end)
+        while (message := await run(next, messages, None)) is not None:
+            yield message
 
     async def subscriptions(self) -> list[str]:
         """The topics this client subscribes to."""
