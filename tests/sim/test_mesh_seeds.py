@@ -9,7 +9,6 @@ from oncemq.sim.mesh_swarm import FAULT_CLASSES, MeshSwarm
 
 RARE = {
     25: "a node returns, and all its neighbours joined after what it missed",
-    45: "a hole that is nowhere to be had becomes old enough to be given up",
     309: "two halves forget each other, and find each other again",
 }
 

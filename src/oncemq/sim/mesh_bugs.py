@@ -31,7 +31,12 @@ from oncemq.sim.mesh_world import MeshWorld, SimNode
 
 SECONDS_MAX = 60.0
 """How long a bug may hide, in seconds of processor time."""
-FIRST_SEEDS = {"splits_stay": 309, "only_the_forgotten_are_probed": 309}
+FIRST_SEEDS = {
+    "splits_stay": 309,
+    "only_the_forgotten_are_probed": 309,
+    "only_neighbours_are_asked_for_holes": 25,
+    "holes_stay_young": 54,
+}
 """Where a hunt begins, for bugs that few seeds show."""
 MESH_BUGS: dict[str, Bug] = {}
 

@@ -203,8 +203,9 @@ class MeshSwarm:
             self._destroyed.add(name)
 
     def _leave(self, name: Address) -> None:
-        """With a message in its last moment: it may not be lost by leaving."""
+        """With a message in its last moment, which nobody hears at once: it may not be lost by leaving."""
         if name != RENDEZVOUS:
+            self._cut({(name, other) for other in self.world.nodes if other != name}, self._random.choice((0, 3_000)))
             self.world.put(name, TOPICS[:1], block_of(b"last words of " + name.encode()))
             self.world.leave(name)
 
@@ -214,6 +215,9 @@ class MeshSwarm:
         contacts = _contacts(self._random, list(self.world.nodes))
         self.world.add(name, contacts)
         self._start(name)
+        for delay_ms in (1, 2_000):  # Whoever comes too early is refused, and comes again; what is put meanwhile is not for it.
+            self.world.at(delay_ms, lambda: self.world.subscribe(name, TOPICS[0]))
+        self.world.at(2, self._put)
 
     def _outnumber(self, name: Address) -> None:
         """It is away while others put and many join, and returns through these: neighbours that never had what it missed."""
@@ -235,8 +239,11 @@ class MeshSwarm:
         cuts = {(a, b) for a in names for b in names if (a in side) and (b not in side)}
         if not one_way:
             cuts |= {(b, a) for a, b in cuts}
+        self._cut(cuts, self._random.choice((1_000, 8_000, 25_000)))
+
+    def _cut(self, cuts: set[tuple[Address, Address]], duration_ms: int) -> None:
         self.world.faults.cuts |= cuts
-        self.world.at(self._random.choice((1_000, 8_000, 25_000)), lambda: self.world.faults.cuts.difference_update(cuts))
+        self.world.at(duration_ms, lambda: self.world.faults.cuts.difference_update(cuts))
 
     def _slow(self, name: Address) -> None:
         node = self.world.nodes[name]
