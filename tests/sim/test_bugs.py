@@ -10,6 +10,7 @@ from itertools import chain
 import pytest
 
 from oncemq.sim.bugs import all_bugs, planted
+from oncemq.sim.hunt import NEEDS, hunt
 from oncemq.sim.worker import outcome_of
 
 CAUGHT_BY: dict[str, tuple[int, ...]] = {
@@ -81,8 +82,7 @@ CAUGHT_BY: dict[str, tuple[int, ...]] = {
 SLOW = {
     "acknowledges_what_it_heard": "needs a listener that dies between hearing a message and handing it out",
     "believes_a_welcome_that_shows_less": "needs a publisher that starts anew between a restore and its next put",
-    "takes_torn_groups": "needs a power cut that leaves a group torn in the middle of a block: about one world in a thousand",
-    "loses_cursors_that_wait_for_a_hello": "needs a Hello within the second in which an acknowledgement waits for its group",
+    "takes_torn_groups": "worlds seldom tear a write in the middle of a block; crash images do: tests/sim/test_images.py",
     "believes_a_topics_name": "needs a Get that is under way while its topic is deleted and made again",
 }
 """Bugs that only `oncemq sim --bugs` hunts, and why not here."""
@@ -116,3 +116,8 @@ def test_the_worlds_of_the_planted_bugs_are_sound_without_them() -> None:
 
 def test_every_planted_bug_is_hunted_here_or_says_why_not() -> None:
     assert sorted([*CAUGHT_BY, *SLOW]) == sorted(all_bugs())
+
+
+def test_a_hunt_takes_crash_images_along_and_looks_where_a_bug_can_be() -> None:
+    assert hunt("takes_torn_groups").law == "crash-image"
+    assert set(NEEDS) <= set(all_bugs())

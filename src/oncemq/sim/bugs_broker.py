@@ -272,13 +272,6 @@ def wakes_gets_before_the_sync(patch: Patch) -> None:
 
 
 @bug
-def loses_cursors_that_wait_for_a_hello(patch: Patch) -> None:
-    """A Welcome tells cursors older than those on their way."""
-    hello: Any = sessions.decide_hello
-    patch.set(broker, "decide_hello", lambda *arguments: hello(*arguments[:-1], {}))
-
-
-@bug
 def restarts_offsets_from_a_stale_counter(patch: Patch) -> None:
     """A snapshot holds the end of a topic as it was one block ago."""
     dump = topics.dump_topic
