@@ -65,7 +65,7 @@ class MessageTooLarge(UsageError):
 
 class ClientClosed(UsageError):
     def __init__(self) -> None:
-        super().__init__("this client is closed: connect again")
+        super().__init__("this client is closed, or was made before this process was forked: connect again")
 
 
 class OutboxFull(UsageError):

@@ -19,6 +19,7 @@ from oncemq.adapters.os_disk import OsDisk
 from oncemq.adapters.system import SystemClock, SystemEntropy
 from oncemq.adapters.zmq_link import ZmqLink
 from oncemq.client.client import Client
+from oncemq.client.forks import stay_with_this_process
 from oncemq.client.gets import IN_DOUBT_CHOICES, Gets
 from oncemq.client.puts import Puts
 from oncemq.client.session import Session
@@ -80,6 +81,7 @@ def _assemble(state: State, address: str, session_id: bytes, *, in_doubt: str, t
         session = Session(link, SystemClock(), state, session_id=session_id, address=address, takeover=takeover)
         puts = Puts(session, Publisher(session_id))
         client = Client(session, puts, Gets(session, in_doubt=in_doubt))
+        stay_with_this_process(client)
         undo.pop_all()
     if not offline:
         try:

@@ -16,6 +16,7 @@ from oncemq.client.async_client import AsyncClient
 from oncemq.client.bridge import LoopClock, SharedSession, run
 from oncemq.client.client import Client
 from oncemq.client.connect import DEFAULT_ADDRESS, state_of
+from oncemq.client.forks import stay_with_this_process
 from oncemq.client.gets import Gets
 from oncemq.client.puts import Puts
 from oncemq.core.publisher import Publisher
@@ -39,6 +40,7 @@ async def connect_async(
         undo.callback(link.close)
         session = SharedSession(link, LoopClock(SystemClock()), kept, session_id=session_id, address=address, takeover=takeover)
         client = Client(session, Puts(session, Publisher(session_id)), Gets(session, in_doubt=in_doubt))
+        stay_with_this_process(client)
         undo.pop_all()
     if not offline:
         try:

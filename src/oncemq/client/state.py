@@ -100,6 +100,9 @@ class State(Protocol):
 
     def close(self) -> None: ...
 
+    def leave(self) -> None:
+        """Close everything without writing: after a fork all of it is the parent's."""
+
     @property
     def is_durable(self) -> bool: ...
 
@@ -143,6 +146,9 @@ class NoState:
         pass
 
     def close(self) -> None:
+        pass
+
+    def leave(self) -> None:
         pass
 
 
@@ -275,6 +281,10 @@ class DirectoryState:
 
     def close(self) -> None:
         self._outbox.close()
+        self._disk.unlock()
+
+    def leave(self) -> None:
+        self._outbox.close(clean=False)
         self._disk.unlock()
 
 
