@@ -7,13 +7,18 @@ import pytest
 
 from oncemq.core import staging
 from oncemq.core.broker import BrokerMachine
+from oncemq.core.channels import channel_of
+from oncemq.core.effects import Publish, Report
 from oncemq.core.identity import Identity
-from oncemq.core.packets import Live, Stage
+from oncemq.core.origins import MeshRetention
+from oncemq.core.packets import DeleteTopic, Live, MeshStatus, Put, PutDone, Stage, Subscribe
 from oncemq.core.publisher import Entry, OpenBlock, Publisher
 from oncemq.core.subscriber import Subscriber
 from oncemq.errors import UsageError
+from oncemq.limits import VALUE_BYTES_MAX
 from oncemq.model.message import Source
 from oncemq.model.refusals import Code
+from tests.core.helpers import TO, Talk, block_of
 from tests.core.test_edges import SESSION, code_of, say, subscriber_at
 from tests.core.test_live import ONE, TOPIC, checked
 from tests.core.test_staging import QUERY, block, commit, machine, part_id, stage
@@ -172,6 +177,60 @@ def test_an_end_that_is_no_news_is_a_sign_of_life_and_a_new_channel_begins_in_si
 
     assert not made.is_heard(5)
     assert made.get_wait_ms(5) != 0
+
+
+def test_an_end_that_comes_late_takes_nothing_back_of_what_was_told() -> None:
+    made = checked()
+    assert made.on_live(Live(ONE, TOPIC, 12), 5)
+    assert made.on_live(Live(ONE, TOPIC, 11), 6)
+
+    assert not made.on_answer(b"2" * 16, 11), "a broker that ends at 11 was set back"
+
+
+# --- brokers --------------------------------------------------------------------------------------------
+
+
+def test_what_a_followed_topic_gets_is_published_when_its_drain_ends() -> None:
+    talk = Talk()
+    topic_id = talk.subscribe().topic_id
+    talk.machine.channels.note(talk.state.topics, channel_of(topic_id), is_followed=True)
+    talk.settle()
+    talk.put(1, 2)
+
+    assert talk.settle(has_records=True) == (Publish(topic_id, 0, 2),)
+
+
+def test_a_node_reports_of_its_mesh() -> None:
+    talk = Talk()
+    talk.machine.retention = MeshRetention(10**9, 10**9)
+
+    assert talk.speech(MeshStatus()) == (Report(TO, is_mesh=True),)
+
+
+def test_a_topic_whose_name_is_none_cannot_be_subscribed_to() -> None:
+    assert Talk().code(Subscribe(SESSION, 1, "no name")) == Code.INVALID_NAME
+
+
+def test_a_topic_goes_with_its_subscriptions() -> None:
+    talk = Talk()
+    topic_id = talk.subscribe().topic_id
+    talk.subscribe("u")
+    talk.say(DeleteTopic(SESSION, talk.command(), "t", topic_id))
+
+    assert [subscription.topic_id for subscription in talk.state.subscriptions.values()] == list(talk.state.topics)
+    assert list(talk.state.clients["client"].subscriptions) == list(talk.state.topics)
+    assert len(talk.state.topics) == 1
+
+
+def test_a_value_over_the_limit_is_refused_for_good_and_its_stream_goes_on() -> None:
+    talk = Talk()
+    talk.subscribe()
+    talk.machine.room_bytes = 2 * VALUE_BYTES_MAX
+    refused = talk.say(Put(SESSION, SESSION, 1, 1, ("t",)), block_of(1, bytes(VALUE_BYTES_MAX + 1)))
+
+    assert isinstance(refused, PutDone)
+    assert refused.code == Code.TOO_LARGE
+    assert isinstance(talk.put(2), PutDone)
 
 
 # --- staging --------------------------------------------------------------------------------------------

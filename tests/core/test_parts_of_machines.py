@@ -73,6 +73,14 @@ def test_how_far_a_topics_low_may_move(retain: str, limit: str, cursor: int | No
     assert new_low(topic, store, wall_us=3 * DAY_US + 1) == max(low, 8)
 
 
+def test_a_topic_may_outlive_all_of_its_messages() -> None:
+    topic = Topic(1, "t", explicit=True, retain="", limit="age:86400")
+    topic.end = 9
+    topic.subscriptions[1] = Subscription(1, 1, "c", "", 0)
+
+    assert new_low(topic, FakeStore(list(HELD)), wall_us=5 * DAY_US) == 9
+
+
 def test_a_clock_that_jumps_ages_nothing_and_one_that_drifts_is_believed() -> None:
     timeline = Timeline()
     begin = timeline.trusted_us(at(0))
