@@ -132,3 +132,21 @@ def test_a_skip_does_not_cover_what_was_put_later_at_the_same_place() -> None:
 
     assert "skipped-unput" in check([*start, set_back("broker", copied=3), told("pub"), *put("c", 1), *log("a", "c")])
     assert check([*start, DRAINED, *log("a", "b")]) == {}
+
+
+def kept(message: str) -> list[Event]:
+    return [event("pub", "put", "invoke", message=message), event("pub", "kept", message=message)]
+
+
+def test_who_takes_a_new_directory_gives_up_what_was_kept_before_and_nothing_later() -> None:
+    copied = [set_back("pub", 2), told("pub", "StateLost")]
+    assert "lost-accept" in check([*kept("a"), *copied, *log()]), "it is in the copy"
+    assert check([*kept("a"), *copied, event("pub", "anew"), *log()]) == {}
+    assert "lost-accept" in check([*copied, event("pub", "anew"), *kept("a"), *log()])
+
+
+def test_a_place_that_is_passed_over_again_is_judged_by_the_last_time() -> None:
+    skip = event("sub", "skip", subscription="sub", topic_id="7", first=0, end=1)
+    later = put("a", 0)
+    assert "skipped-unput" not in check([SUBSCRIBE, skip, *later, skip, *log("a")])
+    assert "skipped-unput" in check([SUBSCRIBE, skip, *later, *log("a")])

@@ -94,6 +94,7 @@ class Base(ABC):
             return  # Somebody newer lives already; or a new session will show what is the matter.
         self.takeover = self.has_taken_over = True
         if isinstance(told, Diverged) or self.random.random() < 0.5:
+            self.note("ok", "anew")
             self.world.adopt_disk(self.name, SimDisk(self.world.scheduler.seed))
 
     def note(self, kind: str, operation: str, **fields: str | int | bool | None) -> None:
