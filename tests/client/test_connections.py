@@ -103,6 +103,22 @@ def _tables_after(change: str) -> set[str]:
     return ({"spare"} if "DROP" not in change else set()) | ({"made"} if "made" in change else set())
 
 
+@pytest.mark.parametrize("mode", ["DELETE", "WAL"])
+def test_a_commit_to_two_files_of_sqlite_is_one_only_without_wal(
+    worker: oncemq.Client, tmp_path: Path, topic: str, mode: str
+) -> None:
+    base = sqlite_base(tmp_path / "a.db")
+    connection = base.connect()
+    connection.execute(f"PRAGMA journal_mode = {mode}")
+    connection.execute("ATTACH DATABASE ? AS other", (str(tmp_path / "b.db"),))
+    if mode == "WAL":
+        with pytest.raises(oncemq.NotDurable, match="another database is attached"), worker.transaction(connection):
+            raise AssertionError
+        connection.execute("DETACH DATABASE other")
+    assert take_two(worker, connection, topic) == [b"0", b"1"]
+    base.close()
+
+
 @pytest.mark.real
 def test_a_statement_that_failed_inside_is_told_by_the_database(worker: oncemq.Client, server: str, topic: str) -> None:
     """Swallowed by the application, it still ends the transaction: nobody committed anything early."""

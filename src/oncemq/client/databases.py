@@ -91,6 +91,8 @@ class SqliteDatabase:
             return "the database is in memory"
         if str(mode).lower() in {"off", "memory"}:
             return f"PRAGMA journal_mode is {mode}"
+        if str(mode).lower() == "wal" and sum(bool(path) for _, _, path in self._rows("PRAGMA database_list")) > 1:
+            return "another database is attached, and with journal_mode WAL a power cut may keep half of a commit to both"
         return "" if synchronous >= 2 else f"PRAGMA synchronous is {('OFF', 'NORMAL')[synchronous]} (use FULL)"
 
     def _path(self) -> str:
