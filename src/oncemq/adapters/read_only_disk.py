@@ -55,9 +55,9 @@ class ReadOnlyDisk:
         device = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}"
         return any(device in line.split() and "FLOCK" in line for line in held.splitlines())
 
-    def size_bytes(self) -> int:
-        """Bytes of all files, as a measure of how much there is to read."""
-        return sum(os.stat(self.directory / name).st_size for name in self.names())
+    def sizes(self) -> dict[str, int]:
+        """Bytes of each file, space that was allocated ahead included, as a measure of how much there is to read."""
+        return {name: os.stat(self.directory / name).st_size for name in self.names()}
 
     # --- ports.Disk ----------------------------------------------------------------------------------
 

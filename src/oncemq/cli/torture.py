@@ -198,6 +198,9 @@ def report(output: Output, performance: Performance, verdict: Verdict, seconds: 
             output.failure(law, f"{law}: {witness}")
     for name, reason in performance.not_possible.items():
         output.warn(f"{name} is not possible here: {reason}")
+    if not output.is_json:
+        broken = len(verdict.violations)
+        output.line(f"{broken} broken promise(s), witnessed above" if broken else "every promise held")
 
 
 class Progress:

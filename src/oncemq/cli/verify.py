@@ -68,7 +68,8 @@ def _watched(output: Output, disk: ReadOnlyDisk) -> Iterator[Finding]:
 
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
     with Progress(*columns, console=output.console(stderr=True), transient=True) as progress:
-        task = progress.add_task("checking", total=disk.size_bytes())
+        sizes = disk.sizes()
+        task = progress.add_task("checking", total=sum(sizes.values()))
         for finding in findings_of(disk, BrokerState()):
-            progress.update(task, advance=finding.bytes_checked, description=finding.name)
+            progress.update(task, advance=sizes.pop(finding.name, 0), description=finding.name)
             yield finding
