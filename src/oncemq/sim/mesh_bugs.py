@@ -36,6 +36,7 @@ FIRST_SEEDS = {
     "only_the_forgotten_are_probed": 309,
     "only_neighbours_are_asked_for_holes": 25,
     "holes_stay_young": 54,
+    "holes_block_for_ever": 54,
 }
 """Where a hunt begins, for bugs that few seeds show."""
 MESH_BUGS: dict[str, Bug] = {}
