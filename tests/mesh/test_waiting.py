@@ -154,3 +154,12 @@ def test_r27_a_leave_ends_though_messages_of_others_never_end() -> None:
     assert alone.node.life is Life.LEAVING
     alone.beat("a", covered)
     assert alone.node.life is Life.LEFT, "it has what we had when we began, and what came since is not ours"
+
+
+def test_r27_a_node_that_leaves_gives_no_baseline() -> None:
+    """Whoever takes one has our vector without our messages, and would let us go with what nobody else has stored."""
+    alone = Alone()
+    alone.befriend("a")
+    assert sent(alone.hear("a", p.AskBaseline()), p.Baseline) != []
+    alone.do(alone.node.leave(0))
+    assert sent(alone.hear("a", p.AskBaseline()), p.Baseline) == []

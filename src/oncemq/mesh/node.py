@@ -164,8 +164,8 @@ class MeshNode:
                 self._on_request(sender, packet)
             case p.Denied():
                 self.antientropy.on_denied(sender, packet)
-            case p.AskBaseline() if self.state.has_baseline:
-                self._give_baseline(sender)
+            case p.AskBaseline() if self.state.has_baseline and self.life is Life.MEMBER:
+                self._give_baseline(sender)  # Not when leaving: who takes it has our vector, but not what we wait to see stored.
             case p.Baseline() if not self.state.has_baseline:
                 self._on_baseline(sender, packet)
             case _:
