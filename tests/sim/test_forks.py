@@ -94,6 +94,24 @@ def test_a_message_from_the_memory_of_a_process_that_is_told_next_is_forgiven() 
 
 
 @pytest.mark.parametrize(
+    ("handed", "guilty"),
+    [
+        pytest.param([], False, id="its memory outlived the power cut, and it has everything"),
+        pytest.param([deliver("a", 0), deliver("b", 1)], False, id="its memory is gone, and it goes on at the cursor"),
+        pytest.param([deliver("a", 0)], True, id="it goes on at the cursor and misses one"),
+        pytest.param([deliver("b", 1)], True, id="it goes on somewhere else"),
+    ],
+)
+def test_who_lost_his_power_at_a_restored_broker_goes_on_where_he_was_or_at_its_cursor(
+    handed: list[Event], *, guilty: bool
+) -> None:
+    before = [*put("a", 0), *put("b", 1), SUBSCRIBE, deliver("a", 0), deliver("b", 1)]
+    events = [*before, set_back("broker", 2), POWER_CUT, SUBSCRIBE, *handed, DRAINED]
+
+    assert bool(check([*events, *log("a", "b")])) is guilty
+
+
+@pytest.mark.parametrize(
     ("whose", "since", "guilty"),
     [
         pytest.param("broker", [told("sub"), START_OVER, SUBSCRIBE], False, id="told, begun anew"),

@@ -10,6 +10,7 @@ Next: docs/history.md for the events, tests/sim/ for the seeded bugs each judge 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Literal
 
 from oncemq.sim.evidence import SEEN, Evidence, Place, place_of
 from oncemq.sim.forks import BROKER, Event
@@ -190,33 +191,45 @@ class _Renewals:
             case "start_over":
                 self._anew.add(str(event["subscription"]))
 
-    def take_up(self, lane: Lane, event: Event, *, is_new: bool) -> bool:
-        """A subscription is taken up; say whether it goes on at the cursor that the event names."""
+    def take_up(self, lane: Lane, event: Event, *, is_new: bool) -> Literal["goes on", "may go on", "stays"]:
+        """A subscription is taken up; say whether it goes on at the cursor that the event names.
+
+        Who lost his power may have lost his memory with it or not: only what he is handed next will show.
+        """
         name, topic = lane
         is_other = self._ids.get(lane, event.get("subscription_id")) != event.get("subscription_id")
         self._ids[lane] = event.get("subscription_id")
         is_told = topic not in self._taken_up.get(name, topic)
         is_blank = lane in self._powerless and lane in self._older
-        may_go_on = is_new or is_blank or (is_told and (is_other or (name in self._anew and self._is_broker_older)))
-        if may_go_on:
+        goes_on = is_new or (is_told and (is_other or (name in self._anew and self._is_broker_older)))
+        if goes_on or is_blank:
             self._taken_up.setdefault(name, set()).add(topic)
         self._powerless.discard(lane)
         self._older.discard(lane)
-        return may_go_on
+        return "goes on" if goes_on else "may go on" if is_blank else "stays"
 
 
 def deliveries(evidence: Evidence) -> Iterator[str]:
     """S11 to S14: a subscription is handed every message from its start on, in order, once; repeats only if in doubt."""
     expected: dict[Lane, int] = {}
+    possible: dict[Lane, int] = {}
+    """Where a subscription may go on instead, as long as it was handed nothing since it was taken up."""
     renewals = _Renewals()
     for _, event in evidence.steps(*_OF_SUBSCRIPTIONS):
         lane = str(event.get("subscription")), str(event.get("topic_id"))
+        if possible and event["op"] in {"deliver", "gap", "skip", "repeat"} and lane in possible:
+            at = possible.pop(lane)
+            expected[lane] = at if at == event.get("offset", event.get("first")) else expected[lane]
         match event["op"]:
             case "deliver" if expected.get(lane) == event["offset"]:
                 expected[lane] += 1
             case "subscribe":
-                if renewals.take_up(lane, event, is_new=lane not in expected):
-                    expected[lane] = int(event.get("cursor", event["start"]) or 0)
+                cursor = int(event.get("cursor", event["start"]) or 0)
+                match renewals.take_up(lane, event, is_new=lane not in expected):
+                    case "goes on":
+                        expected[lane] = cursor
+                    case "may go on":
+                        possible[lane] = cursor
             case "deliver":
                 yield from _delivered(event, lane, expected)
             case "gap" | "skip":
