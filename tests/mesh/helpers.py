@@ -148,9 +148,9 @@ class Alone:
         self.now_ms += passed_ms
         return self.do(self.node.tick(self.now_ms))
 
-    def beat(self, sender: str, digest: bytes, *, is_urgent: bool = False) -> list[Any]:
+    def beat(self, sender: str, digest: bytes, *, is_urgent: bool = False, leaver: p.Leaver = p.Leaver.NOBODY) -> list[Any]:
         number = self.node.membership.active[sender].number
-        return self.hear(sender, p.Heartbeat(number, digest, 2**53, 1, is_urgent))
+        return self.hear(sender, p.Heartbeat(number, digest, 2**53, 1, is_urgent, leaver))
 
     def numbers(self, origin: Origin) -> list[int]:
         return [record.number for record in self.records if isinstance(record, Taken) and record.origin == origin]

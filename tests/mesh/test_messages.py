@@ -419,7 +419,7 @@ def test_r27_a_clean_leave_waits_until_a_neighbour_has_all() -> None:
     alone.befriend("a")
     alone.do(alone.node.put(0, ("t",), "p", 1, BLOCK))
     assert sent(alone.do(alone.node.leave(0)), p.Disconnect) == []
-    speech = alone.beat("a", alone.state.had.digest)
+    speech = alone.beat("a", alone.state.had.digest, leaver=p.Leaver.RECEIVER)
     assert [(to, packet.reason) for to, packet in sent(speech, p.Disconnect)] == [("a", Reason.LEFT)]
     assert alone.node.life is Life.LEFT
 

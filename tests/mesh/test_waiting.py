@@ -150,10 +150,39 @@ def test_r27_a_leave_ends_though_messages_of_others_never_end() -> None:
     alone.do(alone.node.leave(0))
     covered = alone.state.had.digest
     alone.hear("a", spread(2), BLOCK)
-    alone.beat("a", before)
+    alone.beat("a", before, leaver=p.Leaver.RECEIVER)
     assert alone.node.life is Life.LEAVING
-    alone.beat("a", covered)
+    alone.beat("a", covered, leaver=p.Leaver.RECEIVER)
     assert alone.node.life is Life.LEFT, "it has what we had when we began, and what came since is not ours"
+
+
+@pytest.mark.parametrize(
+    "leaver", [p.Leaver.SENDER, p.Leaver.NOBODY], ids=["it leaves too", "it may leave before it hears of us"]
+)
+def test_r27_a_node_that_leaves_counts_only_on_who_knows_it_and_stays(leaver: p.Leaver) -> None:
+    """Two who leave at once would both go with what only they have, each because the other has it."""
+    alone = Alone()
+    alone.befriend("a")
+    alone.do(alone.node.put(0, ("t",), "p", 1, BLOCK))
+    alone.beat("a", alone.state.had.digest, leaver=leaver)
+    beats = sent(alone.do(alone.node.leave(0)), p.Heartbeat)
+    assert [(to, packet.leaver) for to, packet in beats] == [("a", p.Leaver.SENDER)], "it is told at once"
+    alone.beat("a", alone.state.had.digest, leaver=leaver)
+    assert alone.node.life is Life.LEAVING
+    assert alone.node.antientropy.is_covered_by_leavers() == (leaver is p.Leaver.SENDER)
+    alone.befriend("b")
+    alone.beat("b", alone.state.had.digest, leaver=p.Leaver.RECEIVER)
+    assert alone.node.life is Life.LEFT
+
+
+def test_r27_who_hears_that_a_neighbour_leaves_answers_at_once_that_it_knows() -> None:
+    alone = Alone()
+    alone.befriend("a", "b")
+    answers = sent(alone.beat("a", bytes(8), leaver=p.Leaver.SENDER), p.Heartbeat)
+    assert [(to, packet.leaver) for to, packet in answers] == [("a", p.Leaver.RECEIVER)]
+    assert sent(alone.beat("a", bytes(8), leaver=p.Leaver.SENDER), p.Heartbeat) == [], "once; then with every heartbeat"
+    beats = sent(alone.tick(2_000), p.Heartbeat)
+    assert {to: packet.leaver for to, packet in beats} == {"a": p.Leaver.RECEIVER, "b": p.Leaver.NOBODY}
 
 
 def test_r27_a_node_that_leaves_gives_no_baseline() -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +16,7 @@ import pytest
 import oncemq
 from oncemq.cli.meshing.nodes import Node, Nodes
 from oncemq.cli.meshing.trial import Plan, run_trial
+from oncemq.limits import MESH_LEAVE_MS
 from tests.real.harness import until
 
 pytestmark = pytest.mark.real
@@ -88,6 +90,17 @@ def test_a_node_that_leaves_waits_until_a_neighbour_has_everything(tmp_path: Pat
         assert nodes[1].wait_until_ended() == 0
         got = [message.value for message in _get(reader, 500)]
         assert got == [b"%d" % number for number in range(500)]
+
+
+def test_a_mesh_that_is_wholly_asked_to_stop_ends_without_waiting_for_somebody_who_stays(tmp_path: Path) -> None:
+    with mesh_of(tmp_path, 3) as nodes:
+        with oncemq.connect(nodes[1].address) as writer:
+            writer.put("orders", b"one")
+        asked = time.monotonic()
+        for node in nodes:
+            node.ask_to_stop()
+        assert [node.wait_until_ended() for node in nodes] == [0, 0, 0]
+        assert time.monotonic() - asked < MESH_LEAVE_MS / 1000, "each would wait for the others"
 
 
 def _get(reader: oncemq.Client, count: int) -> list[oncemq.Message]:

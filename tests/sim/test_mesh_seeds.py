@@ -10,6 +10,7 @@ from oncemq.sim.mesh_swarm import FAULT_CLASSES, MeshSwarm
 RARE = {
     25: "a node returns, and all its neighbours joined after what it missed",
     205: "a node leaves unheard while a newcomer joins through it",
+    302: "two nodes leave at once, and the others return later",
     309: "two halves forget each other, and find each other again",
 }
 

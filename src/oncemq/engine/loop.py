@@ -181,9 +181,13 @@ class BrokerLoop:
         self.machine.is_leaving = True
         due_ms = self._clock.now().ticks_ms + patience_ms
         self.mesh.leave(self._clock.now(), self._take)
-        while not self.mesh.has_left and not self.mesh.is_alone and self._clock.now().ticks_ms < due_ms:
+        while not self._is_free() and self._clock.now().ticks_ms < due_ms:
             self.step(_LEAVING_MS)
-        return self.mesh.has_left
+        return self.mesh.has_left or self.mesh.goes_with_all
+
+    def _is_free(self) -> bool:
+        """Whether nothing is left to wait for before going."""
+        return self.mesh is None or self.mesh.has_left or self.mesh.goes_with_all or self.mesh.is_alone
 
     def abandon(self) -> None:
         """Let go of the directory after a failure, without writing: what is on the disk is all that counts now."""

@@ -321,6 +321,13 @@ class MeshSide:
         return not membership.active and membership.places >= membership.settings.active
 
     @property
+    def goes_with_all(self) -> bool:
+        """Every neighbour leaves too and has what we have, and nobody else is being asked: the whole mesh is being stopped."""
+        membership = self.node.membership
+        is_asking = membership.places + len(membership.active) < membership.settings.active
+        return not is_asking and self.node.antientropy.is_covered_by_leavers()
+
+    @property
     def has_left(self) -> bool:
         return self.node.life is Life.LEFT
 

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Sequence
 
 from oncemq.limits import MESH_DIGESTS_KEPT, MESH_OTHERS_ASKED, MESH_RANGES_MAX
 from oncemq.mesh.dice import pick
-from oncemq.mesh.packets import Address, Denied, Had, MeshPacket, Origin, Range, Request, Vector
+from oncemq.mesh.packets import Address, Denied, Had, Heartbeat, Leaver, MeshPacket, Origin, Range, Request, Vector
 from oncemq.mesh.settings import MeshSettings
 from oncemq.mesh.vectors import Watermarks
 from oncemq.ports import Dice
@@ -54,14 +54,15 @@ TRANSITIONS: dict[tuple[Phase, Sign], Phase] = {
 
 
 class _Neighbour:
-    """What we believe of one neighbour."""
+    """What we believe of one neighbour. `kept` is the digest of what it has and keeps for us when we are gone."""
 
-    __slots__ = ("claims", "denials", "digest", "phase", "since_ms")
+    __slots__ = ("claims", "denials", "digest", "is_leaving", "kept", "phase", "since_ms")
 
     def __init__(self) -> None:
         self.phase = Phase.IN_STEP
         self.since_ms = 0
-        self.digest = b""
+        self.digest = self.kept = b""
+        self.is_leaving = False
         self.claims: dict[Origin, int] = {}
         self.denials: dict[Origin, Denied] = {}
 
@@ -121,8 +122,33 @@ class AntiEntropy:
         self._lately = deque((self._had.digest,), maxlen=MESH_DIGESTS_KEPT)
 
     def is_covered_by_somebody(self) -> bool:
-        """Whether a neighbour has what we had when we began to leave; what came since, others have brought."""
-        return any(each.digest in self._lately for each in self._neighbours.values())
+        """Whether a neighbour has what we had when we began to leave, and stays; what came since, others have brought.
+
+        Only one that knew that we leave when it said so, and did not leave then, counts: if it leaves later it will not count on
+        us. Otherwise two who leave at once would go with what only they have, each because the other has it.
+        """
+        return any(each.kept in self._lately for each in self._neighbours.values())
+
+    def is_covered_by_leavers(self) -> bool:
+        """Whether all neighbours leave too, and have what we had when we began to."""
+        neighbours = self._neighbours.values()
+        return bool(neighbours) and all(each.is_leaving and each.digest in self._lately for each in neighbours)
+
+    def leaver_of(self, neighbour: Address) -> Leaver:
+        """What there is to tell a neighbour about leaving, by one who stays."""
+        known = self._neighbours.get(neighbour)
+        return Leaver.RECEIVER if known is not None and known.is_leaving else Leaver.NOBODY
+
+    def on_leaver(self, sender: Address, packet: Heartbeat) -> bool:
+        """Note who leaves, and who stays though we do; return whether it is news that the sender leaves."""
+        neighbour = self._neighbours.get(sender)
+        if neighbour is None or packet.leaver is Leaver.NOBODY:
+            return False
+        if packet.leaver is Leaver.RECEIVER:
+            neighbour.kept = packet.digest
+            return False
+        was_leaving, neighbour.is_leaving = neighbour.is_leaving, True
+        return not was_leaving
 
     def phase_of(self, neighbour: Address) -> Phase:
         """Whether a neighbour has what we have, as far as we know."""

@@ -155,7 +155,7 @@ class MeshNode:
         match packet:
             case p.Heartbeat() if sender in self.membership.active:
                 self._drain_changes(now_ms)
-                self.antientropy.on_digest(now_ms, sender, packet.digest, is_urgent=packet.is_urgent)
+                self._on_heartbeat(now_ms, sender, packet)
             case p.Spread():
                 self._on_spread(now_ms, sender, packet, block)
             case p.Vector() if self.state.has_baseline:
@@ -186,6 +186,8 @@ class MeshNode:
         """Leave in good order: go on until a neighbour has all that we have (R27), then say goodbye."""
         self._step(Step.LEAVE)
         self.antientropy.leave()
+        for address in self.membership.active:
+            self._beat(address, is_urgent=False)
         return self._effects(now_ms)
 
     # --- time ---------------------------------------------------------------------------------------------
@@ -213,6 +215,12 @@ class MeshNode:
             self._beat(address, is_urgent=False)
         if not self.state.has_baseline and self.membership.active:
             self._say(pick(self._dice, list(self.membership.active)), p.AskBaseline())
+
+    def _on_heartbeat(self, now_ms: int, sender: Address, packet: p.Heartbeat) -> None:
+        """Whoever leaves is told at once that we know: only then may it count on us."""
+        self.antientropy.on_digest(now_ms, sender, packet.digest, is_urgent=packet.is_urgent)
+        if self.antientropy.on_leaver(sender, packet):
+            self._beat(sender, is_urgent=False)
 
     def settle(self, now_ms: int) -> MeshEffects:
         """End a drain: what follows from the records that were applied."""
@@ -379,7 +387,8 @@ class MeshNode:
         """Say that we are here; an urgent one lets the neighbour compare at once."""
         membership = self.membership
         number, island = membership.active[address].number, membership.island
-        self._say(address, p.Heartbeat(number, self.state.had.digest, island.number, island.beat, is_urgent))
+        leaver = p.Leaver.SENDER if self.life is Life.LEAVING else self.antientropy.leaver_of(address)
+        self._say(address, p.Heartbeat(number, self.state.had.digest, island.number, island.beat, is_urgent, leaver))
 
     def _drain_changes(self, now_ms: int) -> None:
         """Tell the other layers who came and went; a new neighbour is handed what is held, and compares at once."""

@@ -51,6 +51,16 @@ class Priority(enum.IntEnum):
     """Only inside a node: the ask is a Join."""
 
 
+class Leaver(enum.IntEnum):
+    """Which end of a link is about to leave, as far as the sender of a heartbeat knows."""
+
+    NOBODY = 0
+    SENDER = 1
+    """I leave: do not count on me."""
+    RECEIVER = 2
+    """You leave, and I stay: if I go one day, I shall not count on you."""
+
+
 class Reason(enum.IntEnum):
     """Why a link ended. Every Down carries one."""
 
@@ -136,6 +146,7 @@ class Heartbeat(MeshPacket, frozen=True, array_like=True, gc=False):
     beat: Natural = 0
     is_urgent: bool = False
     """Compare now: the link is new, or I have just caught up."""
+    leaver: Leaver = Leaver.NOBODY
 
 
 class Probe(MeshPacket, frozen=True, array_like=True, gc=False):

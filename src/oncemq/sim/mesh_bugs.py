@@ -37,6 +37,7 @@ FIRST_SEEDS = {
     "only_neighbours_are_asked_for_holes": 25,
     "holes_stay_young": 54,
     "holes_block_for_ever": 54,
+    "leavers_count_on_each_other": 302,
 }
 """Where a hunt begins, for bugs that few seeds show."""
 MESH_BUGS: dict[str, Bug] = {}
@@ -152,6 +153,16 @@ def repeats_are_stored_again(patch: Patch) -> None:
 def leave_before_anybody_has_it(patch: Patch) -> None:
     """A clean leave does not wait for a neighbour (R27)."""
     patch.set(AntiEntropy, "is_covered_by_somebody", lambda _: True)
+
+
+@mesh_bug
+def leavers_count_on_each_other(patch: Patch) -> None:
+    """A neighbour that has everything lets a node go, though it may be leaving itself."""
+
+    def is_covered(self: AntiEntropy) -> bool:
+        return any(each.digest in self._lately for each in self._neighbours.values())
+
+    patch.set(AntiEntropy, "is_covered_by_somebody", is_covered)
 
 
 @mesh_bug
