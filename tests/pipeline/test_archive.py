@@ -110,6 +110,27 @@ def test_of_two_archives_on_one_table_the_second_to_commit_is_refused(
     assert table_is_topic(tmp_path / "lake", client, kept)
 
 
+def test_files_that_another_archive_took_for_leftovers_are_not_committed(
+    broker: oncemq.Broker, client: oncemq.Client, kept: str, tmp_path: Path
+) -> None:
+    """Plain files: whoever begins removes what no manifest names, also what another is about to commit."""
+    place, name = tmp_path / "lake", "meanwhile"
+    filled(client, kept, 10)
+
+    def begin_another(step: str) -> None:
+        if step == "written":
+            Archive(broker.address, [kept], open_table(place, "parquet"), here, subscription=name).close()
+
+    with (
+        Archive(broker.address, [kept], open_table(place, "parquet"), here, subscription=name, on_step=begin_another) as older,
+        pytest.raises(AnotherWriter, match=r"another archive began here"),
+    ):
+        older.step()
+    with Archive(broker.address, [kept], open_table(place, "parquet"), here, subscription=name) as last:
+        assert last.step() == 10
+    assert table_is_topic(place, client, kept)
+
+
 def test_a_restored_broker_is_told_and_nothing_is_added(tmp_path: Path) -> None:
     """The table has messages that the restored broker never heard of; it must not go on with others under their numbers."""
     data, place = tmp_path / "data", tmp_path / "lake"
@@ -228,6 +249,21 @@ def test_a_replay_killed_at_every_step_is_the_table(
     original = list(client.read(kept, 0, 10**6))
     assert [(one.value, one.key, one.headers) for one in replayed] == [(one.value, one.key, one.headers) for one in original]
     assert client.admin.subscriptions(target) == []
+
+
+def test_a_replay_into_a_topic_that_keeps_nothing_is_refused(
+    broker: oncemq.Broker, client: oncemq.Client, kept: str, archived: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The replay's own subscription would be the only one: with it the rows would go, and nobody would be told."""
+    target = f"{kept}-nowhere"
+    words = ["pipeline", "replay", "--from", str(archived), "--topic", kept, "--to", target, "--state", str(tmp_path / "state")]
+    assert main.run([*words, "-a", broker.address]) != 0
+    assert f"oncemq topic create {target} --retain forever" in capfd.readouterr().err.replace("\n", " ")
+    assert target not in [info.topic for info in client.admin.topics()]
+
+    client.subscribe(target)
+    assert main.run([*words, "-a", broker.address]) == 0
+    assert len(client.get_many(target, 2000)) == 1000
 
 
 # --- the commands, on Spark ---------------------------------------------------------------------------

@@ -252,6 +252,26 @@ def test_a_checkpoint_of_another_broker_is_refused(make: Make) -> None:
         make().partitions(began | {"log": "00" * 16}, began)
 
 
+def test_a_wrong_checkpoint_is_told_where_nothing_waits(client: oncemq.Client, kept: str, make: Make) -> None:
+    """Nothing waits, so no batch would be planned: a query must not idle there for ever."""
+    put(client, kept, 0, 10)
+    reader = make()
+    end = reader.latestOffset(reader.initialOffset(), ALL)
+    client.admin.create_topic(kept + "-b", retain="forever")
+
+    with pytest.raises(Diverged, match=r"another broker's log"):
+        make().latestOffset(end | {"log": "00" * 16}, ALL)
+    with pytest.raises(UsageError, match=r"no longer names"):
+        make(subscribe=f"{kept}-b").latestOffset(end, ALL)
+    with pytest.raises(WrongCheckpoint, match=r"its subscription to topic .* is gone"):
+        make(subscription="another-name").latestOffset(end, ALL)
+    assert make().latestOffset(end, ALL) == end
+    client.admin.delete_topic(kept)
+    client.admin.create_topic(kept, retain="forever")
+    with pytest.raises(WrongCheckpoint, match=r"is gone|created again"):
+        make().latestOffset(end, ALL)
+
+
 def test_a_topic_that_was_created_again_is_another_one(client: oncemq.Client, kept: str, make: Make) -> None:
     began = make().initialOffset()
     client.admin.delete_topic(kept)

@@ -10,8 +10,10 @@ Next: archive.py for the order of things; archive_files.py for the files.
 
 from __future__ import annotations
 
+import fcntl
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -178,6 +180,7 @@ class ParquetFiles:
     """Plain files. What counts is in the manifest; files of a broken attempt lie beside it until the next start removes them."""
 
     MANIFEST = "_oncemq/offsets.json"
+    LOCK = "_oncemq/lock"
 
     def __init__(self, place: Path) -> None:
         self.place = place
@@ -187,18 +190,29 @@ class ParquetFiles:
             self._write({"offsets": None, "files": []})
 
     def load(self) -> Offsets | None:
-        document = self._document()
-        for leftover in {path.relative_to(self.place).as_posix() for path in self.place.rglob("*.parquet")} - set(
-            document["files"]
-        ):
-            (self.place / leftover).unlink()
+        with self._alone():
+            document = self._document()
+            found = {path.relative_to(self.place).as_posix() for path in self.place.rglob("*.parquet")}
+            for leftover in found - set(document["files"]):
+                (self.place / leftover).unlink()
         return from_json(document["offsets"]) if document["offsets"] is not None else None
 
     def commit(self, files: Sequence[Written], before: Offsets, after: Offsets) -> None:
-        document = self._document()
-        if document["offsets"] is not None and document["offsets"] != before.to_json():
-            raise AnotherWriter(str(self.place), "its manifest is not the one that was read")
-        self._write({"offsets": after.to_json(), "files": [*document["files"], *(file.path for file in files)]})
+        with self._alone():
+            document = self._document()
+            if document["offsets"] is not None and document["offsets"] != before.to_json():
+                raise AnotherWriter(str(self.place), "its manifest is not the one that was read")
+            if not all((self.place / file.path).exists() for file in files):
+                # To another archive that was started meanwhile they were leftovers, and it has removed them.
+                raise AnotherWriter(str(self.place), "another archive began here while this one was writing")
+            self._write({"offsets": after.to_json(), "files": [*document["files"], *(file.path for file in files)]})
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Have the manifest to oneself, from reading to replacing it. The lock of one who dies is gone with him."""
+        with (self.place / self.LOCK).open("ab") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
 
     def compact(self) -> int:
         raise UsageError("--compact is for Delta tables: plain Parquet has no way to replace files at once")

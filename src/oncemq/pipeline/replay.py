@@ -24,9 +24,10 @@ import pyarrow.dataset as ds
 
 import oncemq
 from oncemq.core import packets as p
-from oncemq.errors import UsageError, invariant
+from oncemq.errors import NoSubscribers, UsageError, invariant
 from oncemq.journal.codec import decode_delivery
 from oncemq.limits import REPLAY_ROWS_PER_FLUSH, SPARK_READ_BYTES
+from oncemq.model.refusals import Code
 from oncemq.pipeline.archive_files import SCHEMA, sync_all
 from oncemq.pipeline.archive_tables import Table
 from oncemq.pipeline.offsets import Offsets
@@ -160,8 +161,21 @@ class Replay:
         """Fix what is replayed, and from where in the topic it will be counted, before anything is put."""
         files = self._table.files()
         first, end = _bounds(files, self._table.place, self._wanted)
+        self._check_kept()
         mark = self._subscription.begin().topics[self._wanted.topic]
         return self._note(Progress(self._table.version(), first, end, 0, 0, mark.next_offset))
+
+    def _check_kept(self) -> None:
+        """Refuse a topic that keeps nothing of its own: the rows would go with this replay's subscription, at the very end."""
+        topic = self._wanted.topic
+        info = self._requests.topics(topic).get(topic)
+        found = self._requests.ask(p.ListSubscriptions(topic), p.Subscriptions).subscriptions
+        if not (info and info.retain) and all(row.client == f"{self._wanted.job}-count" for row in found):
+            raise NoSubscribers(
+                Code.NO_SUBSCRIBERS,
+                f"topic {topic!r} would not keep the rows: nobody subscribes to it and nothing retains it. Subscribe first, or "
+                f"'oncemq topic create {topic} --retain forever'",
+            )
 
     def _note(self, progress: Progress) -> Progress:
         self._place.mkdir(parents=True, exist_ok=True)

@@ -99,6 +99,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._began: Offsets | None = None
         self._target: dict[str, int] | None = None
         self._made = Offsets(b"", {})
+        self._is_checked = False
 
     # --- where to start ------------------------------------------------------------------------------
 
@@ -129,6 +130,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target = {topic: found[topic].end if topic in found else 0 for topic in self.options.topics}
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        self._check_once(from_json(start))
         begin = self._complete(from_json(start))
         found = self._at_broker().topics()
         waiting = {topic: self._end(found[topic]) - mark.next_offset for topic, mark in begin.topics.items()}
@@ -138,6 +140,12 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ends = {topic: self._moved(topic, mark, mark.next_offset + rows[topic]) for topic, mark in begin.topics.items()}
         self._made = Offsets(begin.log_id, ends)
         return self._made.to_json()
+
+    def _check_once(self, start: Offsets) -> None:
+        """Tell a wrong checkpoint also where nothing waits: else a query idles for ever at another broker's shorter topic."""
+        if not self._is_checked:
+            self._at_broker().check(start)
+            self._is_checked = True
 
     def _complete(self, start: Offsets) -> Offsets:
         """A topic that the checkpoint does not have yet begins where its subscription was recorded to begin."""

@@ -119,7 +119,7 @@ class QuerySubscription:
         found = self.existing()
         for topic in self._options.topics:
             if topic not in found:
-                raise NoSuchTopic(Code.NO_SUCH_TOPIC, f"topic {topic!r} of this query is gone: it was deleted at the broker")
+                raise NoSuchTopic(Code.NO_SUCH_TOPIC, f"there is no topic {topic!r} at the broker: it was never made, or deleted")
         return {topic: found[topic] for topic in self._options.topics}
 
     def check(self, start: Offsets) -> None:
