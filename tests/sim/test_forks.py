@@ -138,6 +138,15 @@ def test_what_was_kept_in_a_directory_that_was_set_back_is_told(since: list[Even
     assert ("lost-accept" in check([*kept, set_back("pub", copied=0), *since, *log()])) is guilty
 
 
+@pytest.mark.parametrize(("end", "guilty"), [(1, False), (0, True)])
+def test_what_was_stored_and_told_as_damaged_may_be_trimmed_unread(end: int, *, guilty: bool) -> None:
+    rot = event("harness", "rot", name="broker")
+    damaged = event("sub", "damaged", subscription="sub", topic_id="7", first=0, end=end)
+    trimmed = event("harness", "end", topic_id="7", low=1, end=1, is_limited=False)
+
+    assert ("lost-accept" in check([*put("k", 0), event("pub", "kept", message="k"), rot, damaged, trimmed])) is guilty
+
+
 def test_nobody_is_told_for_nothing() -> None:
     assert "told-for-nothing" in check([told("pub"), *log()])
     assert "told-for-nothing" in check([set_back("sub", copied=0), told("pub"), *log()])

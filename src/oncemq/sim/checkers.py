@@ -40,10 +40,11 @@ def lost_accept(evidence: Evidence) -> Iterator[str]:
     """S2: what a client kept (confirmed, or told pending) is stored exactly once at the end, if it was wanted.
 
     A takeover says that the old directory is given up, with what was kept in it alone; and so does a new directory.
+    What was stored and then told as damaged may be trimmed unread, like everything that was told.
     """
     if evidence.limited:
         return  # A limit may take what nobody has read yet; whoever missed it is told a gap, which `deliveries` checks.
-    stored = {str(event["message"]) for operation in SEEN for event in evidence.of(operation)}
+    stored = {str(event["message"]) for operation in SEEN for event in evidence.of(operation)} | _damaged(evidence)
     given_up = {str(event["name"]) for event in evidence.of("taken_over")}
     anew = {str(event["process"]): index for index, event in evidence.steps("anew")}
     forks = evidence.forks
@@ -53,6 +54,14 @@ def lost_accept(evidence: Evidence) -> Iterator[str]:
             continue
         if not forks.may_be_dropped(process, index):
             yield f"{event['message']} was kept in an outbox and is nowhere"
+
+
+def _damaged(evidence: Evidence) -> set[str]:
+    """Messages whose receipts name a place that some subscription was told is damaged."""
+    spans = [(str(event["topic_id"]), int(event["first"] or 0), int(event["end"] or 0)) for event in evidence.of("damaged")]
+    told = {(topic, offset) for topic, first, end in spans for offset in range(first, end)}
+    puts = (event for event in evidence.of("put") if event["kind"] == "ok" and event["offset"] is not None)
+    return {str(event["message"]) for event in puts if (str(event["topic_id"]), event["offset"]) in told} if told else set()
 
 
 def duplicate(evidence: Evidence) -> Iterator[str]:
