@@ -218,6 +218,13 @@ def test_the_command_says_what_became_of_each_message(tmp_path: Path, capfd: pyt
     assert page.read_text().count("data:image/png;base64,") == 2
 
 
+def test_files_without_an_event_are_no_proof(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """A wrong file must not look like a run in which every law held."""
+    (tmp_path / "notes.jsonl").write_text("hello\nworld\n")
+    assert main.run(["pipeline", "audit", str(tmp_path)]) == Exit.USAGE
+    assert "no event in these files" in capfd.readouterr().err
+
+
 def test_a_history_that_is_not_there_is_told(tmp_path: Path) -> None:
     from oncemq.pipeline.audit_events import files_of
 

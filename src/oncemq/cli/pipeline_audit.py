@@ -18,6 +18,7 @@ from oncemq.cli.exits import Exit
 from oncemq.cli.options import Json
 from oncemq.cli.output import Output, output_of
 from oncemq.cli.pipeline_spark import LOCAL, Master, Memory, start_spark, steps_shown
+from oncemq.errors import UsageError
 
 if TYPE_CHECKING:
     from oncemq.pipeline.audit import Audit
@@ -56,6 +57,8 @@ def audit(
     with steps_shown(output, len(STEPS) + bool(report)) as tell:
         spark = start_spark(master, memory)
         result = judge(spark, histories, tell, archive=archive)
+        if result.totals.events == result.totals.torn:
+            raise UsageError("no event in these files: a history has one JSON object a line ('oncemq sim --history DIR')")
         page = _draw(result, report, tell) if report else None
     _say(output, result)
     if page is not None:
