@@ -87,6 +87,29 @@ def test_r25_what_was_kept_long_enough_is_given_up_only_after_others_were_asked_
     assert given_up(alone) == [GivenUp(X, 1, 1_999)], "all of it at once, however much"
 
 
+def test_who_gave_the_next_of_what_is_missing_is_asked_on_for_the_rest() -> None:
+    """All neighbours joined later, and of the many in reserve one has it: it is not searched for again with every portion."""
+    alone = Alone(retention_ms=10**9, heartbeat_timeout_ms=10**9, active=1, request_messages=2)
+    alone.befriend("a")
+    alone.node.membership.reserve.learn([f"other-{number}" for number in range(30)])
+    deny_all(alone, alone.hear("a", p.Vector((Had(X, 9),))), last=9, is_final=False)
+    giver = _next_asked(alone)
+    for came in (spread(1, is_copy=True), spread(2, is_copy=True)), (part(3, X, has_more=True),), (part(4, X, has_more=False),):
+        for packet in came:
+            alone.hear(giver, packet, BLOCK)
+        assert _next_asked(alone) == giver
+    assert alone.numbers(X) == [1, 2, 3, 4]
+    assert _next_asked(alone) != giver, "it gave nothing more"
+
+
+def _next_asked(alone: Alone) -> str:
+    """Who is asked next that is no neighbour."""
+    asked: list[str] = []
+    while not asked and alone.now_ms < 60_000:
+        asked = deny_all(alone, alone.tick(500), last=9, is_final=False)
+    return asked[0]
+
+
 def test_of_what_is_gone_all_is_denied_at_once() -> None:
     alone = Alone()
     alone.befriend("a")

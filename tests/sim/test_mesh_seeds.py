@@ -12,6 +12,7 @@ RARE = {
     205: "a node leaves unheard while a newcomer joins through it",
     302: "two nodes leave at once, and the others return later",
     309: "two halves forget each other, and find each other again",
+    597: "a node returns with little memory, and one in reserve has what it missed",
 }
 
 

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Sequence
 
 from oncemq.limits import MESH_DIGESTS_KEPT, MESH_OTHERS_ASKED, MESH_RANGES_MAX
 from oncemq.mesh.dice import pick
-from oncemq.mesh.packets import Address, Denied, Had, Heartbeat, Leaver, MeshPacket, Origin, Range, Request, Vector
+from oncemq.mesh.packets import NOWHERE, Address, Denied, Had, Heartbeat, Leaver, MeshPacket, Origin, Range, Request, Vector
 from oncemq.mesh.settings import MeshSettings
 from oncemq.mesh.vectors import Watermarks
 from oncemq.ports import Dice
@@ -100,6 +100,8 @@ class AntiEntropy:
         self._pulls: dict[Origin, _Pull] = {}
         self._lately: deque[bytes] = deque((had.digest,), maxlen=MESH_DIGESTS_KEPT)
         self._holes: dict[Origin, _Hole] = {}
+        self._givers: dict[Origin, Address] = {}
+        """Who gave something out of a hole, though it is no neighbour, since it was last asked: it has the rest, most likely."""
 
     # --- neighbours ---------------------------------------------------------------------------------------
 
@@ -239,8 +241,10 @@ class AntiEntropy:
                 if pull.neighbour in self._neighbours:
                     self._neighbours[pull.neighbour].claims.pop(origin, None)
 
-    def progressed(self, now_ms: int, origin: Origin) -> None:
-        """Something came: whoever sends is given more time."""
+    def progressed(self, now_ms: int, origin: Origin, giver: Address = NOWHERE) -> None:
+        """Something came: whoever sends is given more time; `giver` sent what was next, because we asked."""
+        if giver != NOWHERE and giver not in self._neighbours and origin in self._holes:
+            self._givers[origin] = giver
         pull = self._pulls.get(origin)
         if pull is not None:
             pull.due_ms = now_ms + self._settings.request_timeout_ms
@@ -280,6 +284,7 @@ class AntiEntropy:
         for origin, hole in list(self._holes.items()):
             if self._had[origin] >= hole.end:
                 del self._holes[origin]
+                self._givers.pop(origin, None)
             elif self._neighbours and now_ms - hole.since_ms >= self._settings.hole_grace_ms:
                 last = self._lost_through(now_ms, origin, hole, elsewhere)
                 if last:
@@ -321,10 +326,15 @@ class AntiEntropy:
         return min(hole.end, *(denied.range.last for denied in said))
 
     def _ask_for_hole(self, now_ms: int, origin: Origin, hole: _Hole, elsewhere: Sequence[Address]) -> None:
-        """First whoever sent what waits behind it, then every neighbour in turn, then others, one per round."""
+        """First whoever sent what waits behind it, then every neighbour in turn, then others, one per round.
+
+        One of the others that gave something is asked on at once: it may be the only one that has it.
+        """
         asked = [address for address, each in self._neighbours.items() if not self._denies(each, origin)]
         if asked:
             chosen = hole.sender if hole.sender in asked else pick(self._dice, asked)
+        elif origin in self._givers:
+            chosen = self._givers.pop(origin)
         elif self._begins_round(now_ms, origin, hole) and elsewhere:
             chosen = pick(self._dice, [each for each in elsewhere if each not in hole.asked] or elsewhere)
             hole.asked[chosen] = None

@@ -42,14 +42,14 @@ class EarlyMessages:
         """Keep a message that has to wait; False if there is no room."""
         size_bytes = len(block) + weight_of(packet)
         while self.count >= self._messages_max or self.size_bytes + size_bytes > self._bytes_max:
-            if not self._is_in_line(packet.origin, packet.number, had) or not self._make_room(packet.origin, had):
+            if not self.is_in_line(packet.origin, packet.number, had) or not self._make_room(packet.origin, had):
                 return False
         self._waiting.setdefault(packet.origin, {})[packet.number] = Early(packet, block, sender)
         self.count += 1
         self.size_bytes += size_bytes
         return True
 
-    def _is_in_line(self, origin: Origin, number: int, had: Watermarks) -> bool:
+    def is_in_line(self, origin: Origin, number: int, had: Watermarks) -> bool:
         """Whether nothing is missing before it."""
         waiting = self._waiting.get(origin, {})
         return all(each in waiting for each in range(had[origin] + 1, number))
@@ -58,7 +58,7 @@ class EarlyMessages:
         """Forget one message that is not in line; of two transactions that do not both fit, that of the smaller origin stays."""
         for other, waiting in self._waiting.items():
             last = max(waiting)
-            if other > origin or not self._is_in_line(other, last, had):
+            if other > origin or not self.is_in_line(other, last, had):
                 self.pop(other, last)
                 return True
         return False

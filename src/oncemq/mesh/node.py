@@ -289,7 +289,8 @@ class MeshNode:
             self._take_early(now_ms, origin, number)
         elif self.early.add(packet, block, sender, self.state.had):
             self._tell_on(now_ms, packet, block, sender)
-            self.antientropy.progressed(now_ms, origin)
+            is_next = packet.is_copy and self.early.is_in_line(origin, number, self.state.had)
+            self.antientropy.progressed(now_ms, origin, sender if is_next else NOWHERE)
             self._take_early(now_ms, origin, self.state.had[origin])
         else:
             self.counters["early_dropped"] += 1
@@ -298,7 +299,7 @@ class MeshNode:
         """Store the next message of its origin, tell it on, and hand it over."""
         self._store_next(packet, block)
         self._tell_on(now_ms, packet, block, sender)
-        self.antientropy.progressed(now_ms, packet.origin)
+        self.antientropy.progressed(now_ms, packet.origin, sender if packet.is_copy else NOWHERE)
         self._has_caught_up = self._has_caught_up or packet.is_copy
 
     def _store_next(self, packet: p.Spread, block: bytes | memoryview) -> None:

@@ -35,8 +35,8 @@ FIRST_SEEDS = {
     "splits_stay": 309,
     "only_the_forgotten_are_probed": 309,
     "only_neighbours_are_asked_for_holes": 25,
-    "holes_stay_young": 54,
-    "holes_block_for_ever": 54,
+    "holes_stay_young": 61,
+    "holes_block_for_ever": 61,
     "leavers_count_on_each_other": 302,
 }
 """Where a hunt begins, for bugs that few seeds show."""
