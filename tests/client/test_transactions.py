@@ -13,15 +13,6 @@ class Trouble(Exception):
     """What the application runs into."""
 
 
-@pytest.fixture
-def filled(connect: Connect, topic: str) -> oncemq.Client:
-    """A client that subscribes to a topic with five messages, 0 to 4."""
-    client = connect("worker")
-    client.subscribe(topic)
-    connect("publisher").put_many(topic, [b"%d" % number for number in range(5)])
-    return client
-
-
 def received(client: oncemq.Client, topic: str) -> tuple[bytes, int] | None:
     with client.receive(topic, timeout=0) as message:
         return None if message is None else (message.value, message.attempt)
@@ -30,58 +21,58 @@ def received(client: oncemq.Client, topic: str) -> tuple[bytes, int] | None:
 # --- receive ----------------------------------------------------------------------------------------
 
 
-def test_a_message_that_was_received_is_not_given_again(filled: oncemq.Client, topic: str) -> None:
-    assert [received(filled, topic) for _ in range(6)] == [*[(b"%d" % number, 1) for number in range(5)], None]
+def test_a_message_that_was_received_is_not_given_again(worker: oncemq.Client, topic: str) -> None:
+    assert [received(worker, topic) for _ in range(6)] == [*[(b"%d" % number, 1) for number in range(5)], None]
 
 
-def test_a_message_is_given_again_after_an_exception_and_counted(filled: oncemq.Client, topic: str) -> None:
+def test_a_message_is_given_again_after_an_exception_and_counted(worker: oncemq.Client, topic: str) -> None:
     attempts = []
     for _ in range(3):
-        with pytest.raises(Trouble), filled.receive(topic, timeout=5) as message:
+        with pytest.raises(Trouble), worker.receive(topic, timeout=5) as message:
             assert message is not None
             attempts.append((message.value, message.attempt))
             raise Trouble
     assert attempts == [(b"0", 1), (b"0", 2), (b"0", 3)]
-    assert received(filled, topic) == (b"0", 4)
-    assert received(filled, topic) == (b"1", 1)
+    assert received(worker, topic) == (b"0", 4)
+    assert received(worker, topic) == (b"1", 1)
 
 
-def test_attempts_are_counted_across_processes(filled: oncemq.Client, connect: Connect, topic: str) -> None:
-    with pytest.raises(Trouble), filled.receive(topic, timeout=5):
+def test_attempts_are_counted_across_processes(worker: oncemq.Client, connect: Connect, topic: str) -> None:
+    with pytest.raises(Trouble), worker.receive(topic, timeout=5):
         raise Trouble
-    filled.close()
+    worker.close()
     again = connect("worker")
     assert received(again, topic) == (b"0", 2)
     again.close()
     assert received(connect("worker"), topic) == (b"1", 1)
 
 
-def test_a_subscription_is_consumed_in_one_way(filled: oncemq.Client, topic: str) -> None:
-    assert received(filled, topic) == (b"0", 1)
+def test_a_subscription_is_consumed_in_one_way(worker: oncemq.Client, topic: str) -> None:
+    assert received(worker, topic) == (b"0", 1)
     with pytest.raises(oncemq.WrongAuthority):
-        filled.get(topic, timeout=0)
-    with filled.transaction() as transaction:
+        worker.get(topic, timeout=0)
+    with worker.transaction() as transaction:
         message = transaction.get(topic, timeout=0)
         assert message is not None
         assert message.value == b"1"
 
 
-def test_what_get_consumes_is_not_received(filled: oncemq.Client, topic: str) -> None:
-    filled.get(topic, timeout=5)
-    with pytest.raises(oncemq.WrongAuthority), filled.receive(topic, timeout=0):
+def test_what_get_consumes_is_not_received(worker: oncemq.Client, topic: str) -> None:
+    worker.get(topic, timeout=5)
+    with pytest.raises(oncemq.WrongAuthority), worker.receive(topic, timeout=0):
         raise AssertionError
 
 
 def test_leaving_the_client_does_not_acknowledge_what_a_receive_gave_back(
-    connect: Connect, filled: oncemq.Client, topic: str
+    connect: Connect, worker: oncemq.Client, topic: str
 ) -> None:
-    with filled, pytest.raises(Trouble), filled.receive(topic, timeout=5):
+    with worker, pytest.raises(Trouble), worker.receive(topic, timeout=5):
         raise Trouble
     assert received(connect("worker"), topic) == (b"0", 2)
 
 
-def test_receive_needs_a_subscription(filled: oncemq.Client) -> None:
-    with pytest.raises(oncemq.NoSuchTopic), filled.receive("nothing-of-that-name", timeout=0):
+def test_receive_needs_a_subscription(worker: oncemq.Client) -> None:
+    with pytest.raises(oncemq.NoSuchTopic), worker.receive("nothing-of-that-name", timeout=0):
         raise AssertionError
 
 
@@ -99,24 +90,24 @@ def stored(client: oncemq.Client, topic: str) -> list[bytes]:
     return [message.value for message in client.read(topic, 0, 1000)]
 
 
-def test_consume_process_produce(filled: oncemq.Client, topic: str, target: str) -> None:
+def test_consume_process_produce(worker: oncemq.Client, topic: str, target: str) -> None:
     for _ in range(2):
-        with filled.transaction() as transaction:
+        with worker.transaction() as transaction:
             messages = transaction.get_many(topic, 2, timeout=5)
             for message in messages:
                 transaction.put(target, b"did " + message.value, key=b"k")
         assert [receipt.stored for receipt in transaction.receipts] == [True, True]
-    with filled.transaction() as transaction:
+    with worker.transaction() as transaction:
         assert [message.value for message in transaction.get_many(topic, 2, timeout=5)] == [b"4"]
-    assert stored(filled, target) == [b"did 0", b"did 1", b"did 2", b"did 3"]
-    with filled.transaction() as transaction:
+    assert stored(worker, target) == [b"did 0", b"did 1", b"did 2", b"did 3"]
+    with worker.transaction() as transaction:
         assert transaction.get(topic, timeout=0) is None
         assert transaction.get_many(topic, timeout=0) == []
 
 
-def test_after_an_exception_nothing_happened(filled: oncemq.Client, topic: str, target: str) -> None:
+def test_after_an_exception_nothing_happened(worker: oncemq.Client, topic: str, target: str) -> None:
     for attempt in (1, 2):
-        with pytest.raises(Trouble), filled.transaction() as transaction:
+        with pytest.raises(Trouble), worker.transaction() as transaction:
             transaction.put(target, b"never")
             messages = transaction.get_many(topic, 3, timeout=5)
             assert [(message.value, message.attempt) for message in messages] == [
@@ -125,59 +116,59 @@ def test_after_an_exception_nothing_happened(filled: oncemq.Client, topic: str, 
                 (b"2", attempt),
             ]
             raise Trouble
-    assert stored(filled, target) == []
-    with filled.transaction() as transaction:
+    assert stored(worker, target) == []
+    with worker.transaction() as transaction:
         message = transaction.get(topic, timeout=5)
         assert message is not None
         assert (message.value, message.attempt) == (b"0", 3)
-    with filled.transaction() as transaction:
+    with worker.transaction() as transaction:
         following = transaction.get_many(topic, 4, timeout=5)
     assert [(following[0].value, following[0].attempt)] == [(b"1", 1)]
 
 
-def test_several_topics_in_and_out(connect: Connect, filled: oncemq.Client, topic: str, target: str) -> None:
+def test_several_topics_in_and_out(connect: Connect, worker: oncemq.Client, topic: str, target: str) -> None:
     other = topic + "-too"
-    filled.subscribe(other)
+    worker.subscribe(other)
     connect("second").put(other, b"x")
-    with filled.transaction() as transaction:
+    with worker.transaction() as transaction:
         first, second = transaction.get(topic, timeout=5), transaction.get(other, timeout=5)
         assert first is not None and second is not None
         transaction.put([target, other], first.value + second.value)
         transaction.put(target, b"last", headers={"a": "b"})
     assert [receipt.offset for receipt in transaction.receipts] == [0, 1, 1]
-    assert stored(filled, target) == [b"0x", b"last"]
-    assert received(filled, other) == (b"0x", 1)
+    assert stored(worker, target) == [b"0x", b"last"]
+    assert received(worker, other) == (b"0x", 1)
 
 
-def test_a_transaction_stands_behind_the_puts_before_it(filled: oncemq.Client, topic: str, target: str) -> None:
-    filled.put(target, b"before", wait=False)
-    with filled.transaction() as transaction:
+def test_a_transaction_stands_behind_the_puts_before_it(worker: oncemq.Client, topic: str, target: str) -> None:
+    worker.put(target, b"before", wait=False)
+    with worker.transaction() as transaction:
         transaction.get(topic, timeout=5)
         transaction.put(target, b"inside")
-    filled.put(target, b"after", wait=False)
-    filled.put(target, b"last")
-    assert stored(filled, target) == [b"before", b"inside", b"after", b"last"]
+    worker.put(target, b"after", wait=False)
+    worker.put(target, b"last")
+    assert stored(worker, target) == [b"before", b"inside", b"after", b"last"]
 
 
-def test_a_transaction_that_did_nothing_commits_nothing(filled: oncemq.Client, topic: str) -> None:
-    with filled.transaction():
+def test_a_transaction_that_did_nothing_commits_nothing(worker: oncemq.Client, topic: str) -> None:
+    with worker.transaction():
         pass
-    assert received(filled, topic) == (b"0", 1)
+    assert received(worker, topic) == (b"0", 1)
 
 
-def test_strict_puts_refuse_the_whole(filled: oncemq.Client, topic: str) -> None:
-    with pytest.raises(oncemq.NotCommitted, match="nobody subscribes"), filled.transaction() as transaction:
+def test_strict_puts_refuse_the_whole(worker: oncemq.Client, topic: str) -> None:
+    with pytest.raises(oncemq.NotCommitted, match="nobody subscribes"), worker.transaction() as transaction:
         transaction.get(topic, timeout=5)
         transaction.put("nobody-at-all", b"x", strict=True)
-    assert received(filled, topic) == (b"0", 2)
+    assert received(worker, topic) == (b"0", 2)
 
 
-def test_one_transaction_at_a_time_and_only_inside_its_block(filled: oncemq.Client, topic: str) -> None:
-    with filled.transaction() as transaction:
-        with pytest.raises(oncemq.UsageError, match="one transaction at a time"), filled.transaction():
+def test_one_transaction_at_a_time_and_only_inside_its_block(worker: oncemq.Client, topic: str) -> None:
+    with worker.transaction() as transaction:
+        with pytest.raises(oncemq.UsageError, match="one transaction at a time"), worker.transaction():
             raise AssertionError
         with pytest.raises(oncemq.UsageError, match="its own get"):
-            filled.receive(topic)
+            worker.receive(topic)
         with pytest.raises(oncemq.UsageError, match="at least 1"):
             transaction.get_many(topic, 0)
     for call in (lambda: transaction.get(topic), lambda: transaction.put(topic, b"x")):
@@ -185,32 +176,32 @@ def test_one_transaction_at_a_time_and_only_inside_its_block(filled: oncemq.Clie
             call()
 
 
-def test_a_transaction_too_large_is_refused_here(filled: oncemq.Client, topic: str, target: str) -> None:
-    with pytest.raises(oncemq.MessageTooLarge, match="transaction"), filled.transaction() as transaction:
+def test_a_transaction_too_large_is_refused_here(worker: oncemq.Client, topic: str, target: str) -> None:
+    with pytest.raises(oncemq.MessageTooLarge, match="transaction"), worker.transaction() as transaction:
         transaction.get(topic, timeout=5)
         for _ in range(3):
             transaction.put(target, bytes(15 << 20))
-    assert received(filled, topic) == (b"0", 2)
-    assert stored(filled, target) == []
+    assert received(worker, topic) == (b"0", 2)
+    assert stored(worker, target) == []
 
 
 # --- one at a time, and interrupted ---------------------------------------------------------------------
 
 
-def test_a_topic_is_received_by_one_block_at_a_time(connect: Connect, filled: oncemq.Client, topic: str) -> None:
+def test_a_topic_is_received_by_one_block_at_a_time(connect: Connect, worker: oncemq.Client, topic: str) -> None:
     """What is acknowledged is everything up to a place: a second block would finish the first one's message."""
-    with pytest.raises(Trouble), filled.receive(topic, timeout=5):
-        with pytest.raises(oncemq.UsageError, match="being received already"), filled.receive(topic, timeout=5):
+    with pytest.raises(Trouble), worker.receive(topic, timeout=5):
+        with pytest.raises(oncemq.UsageError, match="being received already"), worker.receive(topic, timeout=5):
             raise AssertionError
-        with pytest.raises(oncemq.UsageError, match="being received already"), filled.transaction() as transaction:
+        with pytest.raises(oncemq.UsageError, match="being received already"), worker.transaction() as transaction:
             transaction.get(topic, timeout=5)
         raise Trouble
-    filled.close()
+    worker.close()
     assert received(connect("worker"), topic) == (b"0", 2)
 
 
-def test_a_receive_and_a_transaction_are_used_once(filled: oncemq.Client, topic: str) -> None:
-    transaction, receive = filled.transaction(), filled.receive(topic, timeout=5)
+def test_a_receive_and_a_transaction_are_used_once(worker: oncemq.Client, topic: str) -> None:
+    transaction, receive = worker.transaction(), worker.receive(topic, timeout=5)
     with transaction:
         pass
     with receive:
@@ -223,33 +214,33 @@ def test_a_receive_and_a_transaction_are_used_once(filled: oncemq.Client, topic:
 
 @pytest.mark.parametrize("call", ["took", "_outcome"])
 def test_an_interrupt_at_the_end_of_a_commit_leaves_the_stream_usable(
-    filled: oncemq.Client, topic: str, target: str, call: str, monkeypatch: pytest.MonkeyPatch
+    worker: oncemq.Client, topic: str, target: str, call: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its numbers are used up whatever happens afterwards: the next call asks for the outcome and goes on behind them."""
 
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    owner = filled._puts if call == "took" else filled._transactions
+    owner = worker._puts if call == "took" else worker._transactions
     with monkeypatch.context() as patch:
         patch.setattr(owner, call, interrupted)
-        with pytest.raises(KeyboardInterrupt), filled.transaction() as transaction:
+        with pytest.raises(KeyboardInterrupt), worker.transaction() as transaction:
             transaction.get(topic, timeout=5)
             transaction.put(target, b"once")
     for value in (b"p0", b"p1"):
-        filled.put(target, value)
-    with filled.transaction() as transaction:
+        worker.put(target, value)
+    with worker.transaction() as transaction:
         message = transaction.get(topic, timeout=5)
         assert message is not None
         transaction.put(target, message.value)
-    values = stored(filled, target)
+    values = stored(worker, target)
     assert values.count(b"once") == 1
     assert values[:3] == [b"once", b"p0", b"p1"]
 
 
 @pytest.mark.parametrize("bad", [5, None, ["a", 5]])
-def test_odd_topics_and_counts_are_refused_in_our_words(filled: oncemq.Client, topic: str, bad: object) -> None:
-    with filled.transaction() as transaction:
+def test_odd_topics_and_counts_are_refused_in_our_words(worker: oncemq.Client, topic: str, bad: object) -> None:
+    with worker.transaction() as transaction:
         with pytest.raises(oncemq.UsageError):
             transaction.put(bad, b"x")  # type: ignore[arg-type]
         for count in (2.5, "a", 0):
@@ -258,7 +249,7 @@ def test_odd_topics_and_counts_are_refused_in_our_words(filled: oncemq.Client, t
 
 
 def test_a_refusal_found_out_by_a_put_is_told_to_the_next_transaction(
-    filled: oncemq.Client, topic: str, target: str, monkeypatch: pytest.MonkeyPatch
+    worker: oncemq.Client, topic: str, target: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is no news of the put, which is stored."""
 
@@ -266,11 +257,11 @@ def test_a_refusal_found_out_by_a_put_is_told_to_the_next_transaction(
         raise oncemq.Uncertain("no answer")
 
     with monkeypatch.context() as patch:
-        patch.setattr(filled._transactions, "_ask", away)
-        with pytest.raises(oncemq.Uncertain), filled.transaction() as transaction:
+        patch.setattr(worker._transactions, "_ask", away)
+        with pytest.raises(oncemq.Uncertain), worker.transaction() as transaction:
             transaction.get(topic, timeout=5)
             transaction.put("nobody-at-all", b"x", strict=True)
-    assert filled.put(target, b"stored").stored
-    with pytest.raises(oncemq.NotCommitted), filled.transaction():
+    assert worker.put(target, b"stored").stored
+    with pytest.raises(oncemq.NotCommitted), worker.transaction():
         raise AssertionError
-    assert received(filled, topic) == (b"0", 2)
+    assert received(worker, topic) == (b"0", 2)
