@@ -14,7 +14,6 @@ import os
 import re
 import selectors
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -24,6 +23,7 @@ from types import TracebackType
 from typing import NamedTuple, Self
 
 from oncemq.cli.options import DEFAULT_ADDRESS
+from oncemq.cli.torturing.ports import reserve_port
 
 _DEADLINE_S = 90.0
 _PORT = re.compile(r"(127\.0\.0\.1:)(\d+)")
@@ -107,7 +107,7 @@ class Console:
 
     def _with_ports(self, text: str) -> str:
         """Put a free port in the place of each port of the page."""
-        return _PORT.sub(lambda found: f"{found[1]}{self._ports.setdefault(found[2], str(_free_port()))}", text)
+        return _PORT.sub(lambda found: f"{found[1]}{self._ports.setdefault(found[2], str(reserve_port()))}", text)
 
     def _as_on_the_page(self, text: str) -> str:
         back = {ours: theirs for theirs, ours in self._ports.items()}
@@ -140,14 +140,3 @@ class Console:
         text = self._as_on_the_page(content.decode())
         lines = text.removesuffix(f"\n{mark}\n").splitlines() if mark else text.splitlines()
         return [line for line in lines if not re.match(r"bash: line \d+: +\d+ (Killed|Terminated)", line)]
-
-
-def _free_port() -> int:
-    """Return a port that is free, and the one behind it too: a broker publishes there."""
-    while True:
-        with socket.socket() as first, socket.socket() as second:
-            first.bind(("127.0.0.1", 0))
-            port: int = first.getsockname()[1]
-            with suppress(OSError, OverflowError):
-                second.bind(("127.0.0.1", port + 1))
-                return port

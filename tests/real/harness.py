@@ -12,22 +12,21 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import signal
-import socket
 import subprocess
 import sys
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 import oncemq
 from oncemq.adapters.crash_hook import EXIT_CODE, VARIABLE
+from oncemq.cli.torturing.ports import reserve_port
 from oncemq.limits import MIB
 from tests.real import roles
 
@@ -44,16 +43,6 @@ def until(condition: Callable[[], bool], what: str, *, within_s: float = DEADLIN
     while not condition():
         assert time.monotonic() < due, f"waited {within_s} s in vain: {what}"
         pause.wait(0.005)
-
-
-def free_port(chance: random.Random | None = None) -> int:
-    """A port nobody listens at, below those the system hands out by itself: it must still be free after a kill."""
-    chance = chance or random.Random()
-    while True:
-        port = chance.randrange(20_000, 32_000)
-        with socket.socket() as probe, suppress(OSError):
-            probe.bind(("127.0.0.1", port))
-            return port
 
 
 def connections_given_up(port: int) -> int:
@@ -129,7 +118,7 @@ class BrokerProcess:
 
     def __init__(self, directory: Path, *, segment_bytes: int = 8 * MIB) -> None:
         self.directory = directory
-        self.port = free_port()
+        self.port = reserve_port()
         self.address = f"tcp://127.0.0.1:{self.port}"
         self.starts = 0
         self._segment_bytes = segment_bytes

@@ -5,10 +5,12 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -63,6 +65,27 @@ def test_killed_nodes_come_back_and_every_node_has_delivered_everything_once(tmp
     result = run_trial(tmp_path, Plan(nodes=6, messages=8, failed=0.5, seed=3, options=QUICK))
     assert result.violations == {}
     assert (result.killed, result.put, result.delivered) == (3, 48, 6 * 48)
+
+
+def processes_below(directory: Path) -> list[str]:
+    """Command lines of processes that were given something in this directory."""
+    found = []
+    for line in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            found.append(line.read_bytes().replace(b"\0", b" ").decode(errors="replace"))
+    return [line for line in found if f"serve {directory}/oncemq-mesh-" in line]
+
+
+def test_a_trial_that_is_asked_to_end_leaves_no_node_behind(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "oncemq", "mesh", "trial", "--nodes", "3", "--messages", "10000", "--failed", "50"]
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as trial:
+        until(lambda: len(processes_below(tmp_path)) == 3, "all nodes run")
+        trial.terminate()
+        _, errors = trial.communicate(timeout=60)
+
+    assert (trial.returncode, "Traceback" in errors) == (130, False)
+    assert (processes_below(tmp_path), list(tmp_path.iterdir())) == ([], [])
 
 
 def test_a_mesh_that_was_wholly_killed_comes_back_without_its_contacts(tmp_path: Path) -> None:

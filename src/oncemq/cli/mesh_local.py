@@ -85,11 +85,12 @@ def trial(
     oncemq mesh trial --nodes 30 --failed 50 --json
     """
     from oncemq.cli.meshing.trial import Plan, run_trial
+    from oncemq.cli.torture import interruptible
 
     output = output_of(context)
     results = []
     for share in _shares(failed):
-        with _place(None) as place:
+        with interruptible(), _place(None) as place:
             plan = Plan(nodes, messages, share / 100, seed, tuple(options_of(setting or [])))
             results.append(run_trial(place, plan, output.note))
     if output.is_json:

@@ -11,16 +11,15 @@ from __future__ import annotations
 
 import random
 import signal
-import socket
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 import oncemq
+from oncemq.cli.torturing.ports import reserve_port
 from oncemq.cli.torturing.processes import Child
 from oncemq.core.packets import MeshStatusDone
 from oncemq.errors import BrokerUnreachable, OnceMQError
@@ -35,12 +34,12 @@ _PAUSE_S = 0.02
 class Node:
     """One place in the mesh: a directory, two ports, and the process that runs there now, if any."""
 
-    def __init__(self, number: int, directory: Path, ports: tuple[int, int]) -> None:
+    def __init__(self, number: int, directory: Path, port: int) -> None:
         self.number = number
         self.name = f"node-{number}"
         self.directory = directory / self.name
-        self.address = f"tcp://127.0.0.1:{ports[0]}"
-        self.mesh = f"tcp://127.0.0.1:{ports[1]}"
+        self.address = f"tcp://127.0.0.1:{port}"
+        self.mesh = f"tcp://127.0.0.1:{port + 1}"
         self.life = 0
         self._errors = directory / f"{self.name}.log"
         self._child: Child | None = None
@@ -99,9 +98,8 @@ class Node:
 class Nodes:
     """A mesh on this machine. `options` go to every node: `["--set", "heartbeat_ms=200"]`."""
 
-    def __init__(self, directory: Path, count: int, options: Sequence[str] = (), *, seed: int | None = None) -> None:
-        ports = _free_ports(2 * count, random.Random(seed))  # noqa: S311 - a port, not a secret
-        self.all = [Node(number, directory, (ports[2 * number], ports[2 * number + 1])) for number in range(count)]
+    def __init__(self, directory: Path, count: int, options: Sequence[str] = ()) -> None:
+        self.all = [Node(number, directory, reserve_port()) for number in range(count)]
         self._options = options
 
     def __getitem__(self, number: int) -> Node:
@@ -165,21 +163,3 @@ def wait_until(is_so: Callable[[], bool], within_s: float) -> bool:
             return False
         time.sleep(_PAUSE_S)
     return True
-
-
-@contextmanager
-def _bound(port: int) -> Iterator[None]:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", port))
-        yield
-
-
-def _free_ports(count: int, chance: random.Random) -> list[int]:
-    """Ports nobody listens at, below those the system hands out by itself: they must still be free after a kill."""
-    found: list[int] = []
-    while len(found) < count:
-        port = chance.randrange(20_000, 32_000)
-        with suppress(OSError), _bound(port):
-            if port not in found:
-                found.append(port)
-    return found

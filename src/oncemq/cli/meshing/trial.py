@@ -76,7 +76,7 @@ class Result:
 def run_trial(directory: Path, plan: Plan, say: Say = lambda _text: None) -> Result:
     """Run one trial in an empty directory and judge it."""
     result = Result(plan.nodes, plan.messages, plan.failed)
-    with Nodes(directory, plan.nodes, plan.options, seed=plan.seed or None) as nodes:
+    with Nodes(directory, plan.nodes, plan.options) as nodes:
         crowd = Crowd(nodes, directory)
         try:
             _Trial(plan, nodes, crowd, result, say).run(directory)

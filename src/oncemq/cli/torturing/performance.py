@@ -141,7 +141,7 @@ class Performance:
         world.callback(unmount, self._disk)
         world.callback(close_wires)
         store = open_store(self._disk, wanted, plan.store_bytes, self.not_possible)
-        wires = open_wires(wanted, random, self.not_possible)
+        wires = open_wires(wanted, self.not_possible)
         self.store_kind = store.kind
         cast = self._cast(Place(plan.directory, store, wires, plan.seed, tally=self.tally), random, players)
         players.callback(cast.close)

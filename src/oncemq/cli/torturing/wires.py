@@ -10,26 +10,23 @@ Next: proxy.py for milder evils, nemesis.py for who decides.
 from __future__ import annotations
 
 import os
-import socket
 from contextlib import suppress
 from pathlib import Path
-from random import Random
 
+from oncemq.cli.torturing.ports import reserve_port
 from oncemq.cli.torturing.tools import NotPossible, do
 from oncemq.limits import PORT_REQUEST
 
 TO_BROKER, FROM_BROKER = "to_broker", "from_broker"
 WAYS: dict[str, tuple[str, ...]] = {"to": (TO_BROKER,), "from": (FROM_BROKER,), "both": (TO_BROKER, FROM_BROKER)}
-_PORTS = (20_000, 32_000)
-"""Below those the system hands out by itself: a port must still be free after its broker was killed."""
 
 
 class Loopback:
     """Everybody in the machine's own namespace, at 127.0.0.1."""
 
-    def __init__(self, random: Random) -> None:
-        self.broker_address = f"tcp://127.0.0.1:{free_port(random)}"
-        self.proxy_port = free_port(random)
+    def __init__(self) -> None:
+        self.broker_address = f"tcp://127.0.0.1:{reserve_port()}"
+        self.proxy_port = reserve_port()
 
     def beside_broker(self) -> list[str]:
         """What to put before a command so that it runs where the broker runs."""
@@ -88,7 +85,7 @@ class Namespaces(Loopback):
             self._cut.discard(direction)
 
 
-def open_wires(faults: set[str], random: Random, not_possible: dict[str, str]) -> Loopback:
+def open_wires(faults: set[str], not_possible: dict[str, str]) -> Loopback:
     """Namespaces if a partition is wanted and possible, else the loopback."""
     if "partition" in faults:
         try:
@@ -96,7 +93,7 @@ def open_wires(faults: set[str], random: Random, not_possible: dict[str, str]) -
         except NotPossible as problem:
             not_possible["partition"] = str(problem)
             close_wires()
-    return Loopback(random)
+    return Loopback()
 
 
 def close_wires() -> None:
@@ -110,11 +107,3 @@ def close_wires() -> None:
 def _names() -> dict[str, str]:
     """The namespaces, by the direction that their end of the cable sends to: clients to the broker, the broker back."""
     return {TO_BROKER: f"oncemq-{os.getpid()}-c", FROM_BROKER: f"oncemq-{os.getpid()}-b"}
-
-
-def free_port(random: Random) -> int:
-    while True:
-        port = random.randrange(*_PORTS)
-        with socket.socket() as probe, suppress(OSError):
-            probe.bind(("127.0.0.1", port))
-            return port
