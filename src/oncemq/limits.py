@@ -95,6 +95,11 @@ INDEX_CACHE_BYTES: Final = 16 * MIB  # Indexes of sealed segments held in memory
 CLEAN_SIZE_EIGHTHS: Final = 15  # Cleaning begins above 15/8 of the living bytes: headers included it stays below twice. rule.
 CLEAN_SLICE_BYTES: Final = 256 * KIB  # What the cleaner moves between two drains at most, or twice what was put. guess.
 CLEAN_PAUSE_MS: Final = 10  # Between two slices while nothing is put: 25 MB/s. guess.
+READ_PATIENCE_MS: Final = 3_000  # A read that the disk refuses counts as damage after this. rule: before a client's last try.
+READ_REFUSAL_MS: Final = (
+    60_000  # A refused read is forgotten after this: the next one is another trouble. guess: any client's tries are over.
+)
+READ_REFUSALS_MAX: Final = 10_000  # Places whose refusal is remembered; beyond, all are given their time anew. guess: 1 MB.
 CLEAN_LOOKS_MAX: Final = 4  # Segments whose living bytes are counted anew at a time. measured: 2 ms each at worst.
 OUTBOX_SEGMENT_BYTES: Final = 4 * MIB  # One file of an outbox. measured: bench put --size 1024; 1 MiB cost a file per block.
 OUTBOX_BYTES_MAX: Final = 1024 * MIB  # An outbox refuses more than this. guess.
@@ -186,6 +191,8 @@ MESH_LINK_PACKETS: Final = 2_000  # Packets that wait for one neighbour; beyond 
 MESH_LINK_BYTES: Final = 64 * MIB  # ... and bytes of them. guess: two of the largest blocks.
 MESH_LINK_BACKLOG_PACKETS: Final = 32  # ... and packets in ZeroMQ's own queues, which count no bytes. guess: 32 MiB of blocks.
 MESH_LINK_IDLE_MS: Final = 15_000  # A link nobody spoke through for so long is closed. guess: three shuffles.
+MESH_LINKS_MAX: Final = 200  # Links at a time; a node has five neighbours. rule: four descriptors each, of the usual 1,024.
+MESH_LINK_SPARE_MS: Final = 1_000  # One that was not used for so long gives way to a new one. guess: an ask and its answer.
 MESH_SERVE_BYTES: Final = 1 * MIB  # What one drain reads for one neighbour that catches up. guess: as GET_BYTES.
 MESH_SERVE_MESSAGES: Final = 500  # ... and messages. rule: a quarter of a link's places.
 MESH_SERVES_MAX: Final = 1_000  # Ranges that wait to be served; what is asked beyond is asked again. guess.

@@ -152,9 +152,11 @@ class Refusing(SimDisk):
         self.refused = ""
         self.number = errno.EIO
         self.is_readable = True
+        self.is_writable = False
 
     def open(self, name: str, *, create: bool = False) -> SimFile:
-        if (create or not self.is_readable) and self.refused and name.startswith(self.refused):
+        is_refused = not self.is_writable if create else not self.is_readable
+        if is_refused and self.refused and name.startswith(self.refused):
             raise OSError(self.number, os.strerror(self.number), name)
         return super().open(name, create=create)
 

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from dataclasses import replace
 
 import pytest
@@ -11,10 +13,10 @@ from oncemq.errors import InvariantViolated
 from oncemq.journal.codec import encode, encoded_size
 from oncemq.journal.index import encode_index, read_index
 from oncemq.journal.journal import Journal
-from oncemq.journal.reading import DamagedRead
+from oncemq.journal.reading import DamagedRead, RefusedRead
 from oncemq.journal.shelf import Shelf
-from oncemq.sim.disk import SimDisk
-from tests.journal.helpers import LOG_ID, Ledger, cursor, delivered, open_journal, put, stored
+from oncemq.sim.disk import SimDisk, SimFile
+from tests.journal.helpers import LOG_ID, Ledger, cursor, delivered, numbers_read, open_journal, put, stored
 from tests.journal.test_cleaner import BUSY, SETTINGS, SMALL, Life, _offset, _segments, _sparse
 from tests.journal.test_corners import Refusing, filled
 from tests.journal.test_missing import _problems, _written
@@ -79,6 +81,56 @@ def test_a_start_by_time_in_a_segment_nobody_can_find_anything_in_is_where_that_
     assert journal.offset_at_time(1, (later + 2) * 10) == later + 1
 
 
+def test_a_place_that_the_disk_refuses_takes_none_of_its_neighbours_along(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small blocks are read together; if one of them cannot be, the others still can."""
+    disk = SimDisk()
+    journal, ledger = open_journal(disk)
+    for number in range(1, 6):
+        put(journal, ledger, stored(number, number - 1))
+    bad, read = position_of(disk, bytes_of(4, 3)), SimFile.read
+
+    def refuse(self: SimFile, position: int, size: int) -> bytes:
+        if position <= bad < position + size:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return read(self, position, size)
+
+    monkeypatch.setattr(SimFile, "read", refuse)
+    assert [delivered(each) for each in journal.read([(1, 0, 5)], 1 << 20)] == [1, 2, 3]
+    with pytest.raises(RefusedRead, match="offsets 3 to 3"):
+        journal.read([(1, 3, 5)], 1 << 20)
+    assert [delivered(each) for each in journal.read([(1, 4, 5)], 1 << 20)] == [5]
+
+
+def test_blocks_that_the_disk_gives_one_by_one_are_all_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    journal, ledger = open_journal(SimDisk())
+    for number in range(1, 6):
+        put(journal, ledger, stored(number, number - 1))
+    read, one = SimFile.read, encoded_size(stored(1, 0))
+
+    def refuse(self: SimFile, position: int, size: int) -> bytes:
+        if size > one:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return read(self, position, size)
+
+    monkeypatch.setattr(SimFile, "read", refuse)
+    assert [delivered(each) for each in journal.read([(1, 0, 5)], 1 << 20)] == [1, 2, 3, 4, 5]
+
+
+def test_an_index_that_the_disk_refuses_is_made_again_from_its_segment() -> None:
+    """While a broker runs, and when it starts: then the new one takes the place of the old."""
+    disk = Refusing()
+    filled(disk)
+    journal, _ = open_journal(disk, 2, NO_CACHE)
+    disk.refused, disk.is_readable = FIRST_INDEX, False
+    assert numbers_read(journal) == list(range(1, 40))
+    journal.close()
+    disk.is_writable = True
+    journal, _ = open_journal(disk, 3, NO_CACHE)
+    disk.refused = ""
+    assert numbers_read(journal) == list(range(1, 40))
+    assert _problems(disk) == []
+
+
 # --- starting -------------------------------------------------------------------------------------------
 
 
@@ -125,11 +177,11 @@ def test_a_segment_with_neither_index_nor_right_bytes_is_left_alone_and_the_othe
     assert life.journal.statistics().segments_cleaned > 10
 
 
-def test_a_disk_that_does_not_give_its_indexes_does_not_end_the_cleaner() -> None:
+def test_a_disk_that_gives_neither_indexes_nor_segments_does_not_end_the_cleaner() -> None:
     life = Life(Refusing(), NO_CACHE)
     life.put(700)
     life.trim()
-    life.disk.refused, life.disk.is_readable = "index-", False  # type: ignore[attr-defined]
+    life.disk.refused, life.disk.is_readable = ("index-", "segment-"), False  # type: ignore[attr-defined]
     before = _segments(life.disk)
     life.clean()
     assert _segments(life.disk) == before

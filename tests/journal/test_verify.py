@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from oncemq.adapters.os_disk import OsDisk
 from oncemq.core.packets import NOBODY
-from oncemq.core.records import ELSEWHERE, Origin, Placement
+from oncemq.core.records import ELSEWHERE, ClientForgotten, Origin, Placement, Record, Started, Subscribed, TopicCreated
 from oncemq.core.state import BrokerState
 from oncemq.errors import DirectoryLocked, DirectoryUnusable, JournalDamaged
 from oncemq.journal.backup import copy_to
@@ -24,6 +24,9 @@ from oncemq.journal.reading import DamagedRead
 from oncemq.journal.verify import verify
 from oncemq.sim.disk import SimDisk
 from tests.journal.helpers import LOG_ID, Ledger, numbers_read, open_journal, put, stored, stored_in
+
+FIRST = "segment-0000000000000001"
+FIRST_INDEX = "index-0000000000000001"
 
 
 def _written(count: int = 120, *, clean: bool = True) -> tuple[SimDisk, Ledger]:
@@ -112,7 +115,44 @@ def test_a_record_that_its_state_cannot_take_is_said() -> None:
     journal.append([replace(fifth, stream=NOBODY, origin=Origin(b"n" * 16, b"z" * 16, 5))])
     journal.close()
     found = [finding for finding in verify(disk, BrokerState()) if finding.problem]
-    assert [(finding.name, "order" in finding.problem) for finding in found] == [("records", True)]
+    assert [(finding.name, finding.position, "order" in finding.problem) for finding in found] == [(FIRST, 128, True)]
+
+
+@pytest.mark.parametrize(
+    ("record", "reason"),
+    [
+        (Subscribed(5, 77, "billing", "", 0, 0), "nothing is known of 77"),
+        (ClientForgotten("billing"), "nothing is known of 'billing'"),
+        (TopicCreated(7, "t", True, "long", "", 0), "'long' is not a retention"),
+    ],
+)
+@pytest.mark.parametrize("is_proven", [False, True])
+def test_a_record_that_does_not_fit_those_before_it_is_said_with_its_place(record: Record, reason: str, is_proven: bool) -> None:
+    """Its checksum is right, and yet a start must neither go on without it nor fail in words that nobody understands."""
+    disk = SimDisk(1)
+    journal = Journal.open(disk, start_id=b"s" * 16, new_log_id=LOG_ID, state=BrokerState())
+    for each in (Started(b"s" * 16, 1, 0, ""), record):
+        journal.append([each])
+        journal.sync()
+    position = disk.open(FIRST).read(0, 4096).index(b"".join(encode(record)))
+    journal.close(clean=is_proven)
+    (found,) = [finding for finding in verify(disk, BrokerState()) if finding.problem]
+    assert (found.name, found.position) == (FIRST, position)
+    assert reason in found.problem
+    with pytest.raises(JournalDamaged, match=rf"{FIRST} is damaged at byte {position}: .*{reason}"):
+        Journal.open(disk, start_id=b"z" * 16, new_log_id=LOG_ID, state=BrokerState())
+
+
+@pytest.mark.parametrize("count", [5, 120])
+def test_right_bytes_in_a_wrong_place_are_damage_for_a_start_as_well(count: int) -> None:
+    disk, _ = _written(count)
+    second, third = (b"".join(encode(stored(number, number - 1))) for number in (2, 3))
+    position = disk.open(FIRST).read(0, 1 << 20).index(second)
+    disk.open(FIRST).write(position, [third])
+    with suppress(FileNotFoundError):
+        disk.unlink(FIRST_INDEX)
+    with pytest.raises(JournalDamaged, match=rf"{FIRST} is damaged at byte {position}: .*gap"):
+        open_journal(disk, 2)
 
 
 def test_missing_snapshots_and_segments_are_said() -> None:

@@ -24,6 +24,7 @@ from oncemq.core.state import BrokerState
 from oncemq.crashpoints import reach
 from oncemq.engine.live import publish
 from oncemq.engine.mesh import MeshSide, MeshTerms
+from oncemq.engine.patience import Patience
 from oncemq.errors import DiskFull, MalformedPacket
 from oncemq.journal.codec import append_number_of, decode_delivery, spliced_delivery
 from oncemq.journal.journal import Journal, JournalSettings
@@ -86,6 +87,7 @@ class BrokerLoop:
         self._missed_bytes = 0
         self._is_starved = False
         self._is_cleaning = False
+        self._patience = Patience()
         self._clean_due_ms = self._cleaned_at_bytes = 0
         self._records: list[records.Record] = []
         self._speech: list[Speech] = []
@@ -121,6 +123,8 @@ class BrokerLoop:
             loop.abandon()
             raise
         _tell_start(journal, state)
+        if mesh is None and state.origins.has_baseline:
+            log.warning("this was a node of a mesh, and is started without --mesh: what is put here now reaches no other node")
         return loop
 
     # --- one drain -------------------------------------------------------------------------------------
@@ -312,6 +316,9 @@ class BrokerLoop:
             found = self._read(delivery)
         except DamagedRead as damage:
             self._tell_damage(damage)
+            if self._patience.may_pass(self._clock.now().ticks_ms, damage):
+                self.machine.counters["refused_reads"] += 1
+                return  # Whoever asked asks again.
             self.machine.counters["damaged_reads"] += 1
             found, parts = [], tuple(_mark_damaged(part, damage) for part in parts)
         header = encode(delivery.to.request, p.Blocks(parts, delivery.through if not found else 0, self.machine.state.start_id))
@@ -343,7 +350,7 @@ class BrokerLoop:
         try:
             found = self.journal.read([(splice.storage_id, *rows)], bytes_max)
         except DamagedRead as damage:
-            raise DamagedRead(topic_id, splice.first + damage.first, splice.first + damage.end, damage.reason) from damage
+            raise type(damage)(topic_id, splice.first + damage.first, splice.first + damage.end, damage.reason) from damage
         return [spliced_delivery(row, splice, topic_id) for row in found]
 
     def _read_on(self, delivery: Deliver, found: list[bytes]) -> None:

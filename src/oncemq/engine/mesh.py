@@ -24,6 +24,7 @@ from oncemq.core.mesh_packets import MeshNeighbour, MeshOrigin, MeshStatusDone
 from oncemq.core.origins import MeshRetention
 from oncemq.core.packets import NOBODY
 from oncemq.crashpoints import reach
+from oncemq.engine.patience import Patience
 from oncemq.errors import MalformedPacket
 from oncemq.journal.codec import BadRecord, decode, unmoved
 from oncemq.journal.journal import Journal
@@ -99,6 +100,7 @@ class MeshSide:
         self._memory_due_ms = 0
         self._patience_ms = settings.heartbeat_timeout_ms
         self._can_serve = False
+        self._patience = Patience()
         self.counters: Counter[str] = Counter()
         self._machine = machine
         self._journal = journal
@@ -292,6 +294,8 @@ class MeshSide:
     def _deny_damaged(self, serve: Serve, first: int, last: int, damage: Exception) -> int:
         """Say that these cannot be had here, or whoever asks would wait for them for ever; return the number to go on with."""
         log.error("cannot serve messages of node %s: %s", serve.origin.node.hex()[:8], damage)
+        if isinstance(damage, DamagedRead) and self._patience.may_pass(self.now.ticks_ms, damage):
+            return last + 1
         self.counters["damaged_reads"] += 1
         if serve.is_copy:
             self._send(serve.to, Denied(Range(serve.origin, first, last), is_gone=True, is_final=False))

@@ -36,6 +36,10 @@ class DamagedRead(Exception):
         super().__init__(f"topic {topic_id}, offsets {first} to {end - 1}: {reason}")
 
 
+class RefusedRead(DamagedRead):
+    """The disk did not give them. That says nothing of the bytes: they may be right, and be read another time."""
+
+
 class Found(msgspec.Struct, frozen=True, gc=False):
     """One block the index knows of."""
 
@@ -96,8 +100,8 @@ def _columns(shelf: Shelf, first: int, totals: Totals) -> Columns:
     try:
         return shelf.index(totals.segment).columns[totals.run]
     except NO_INDEX as error:
-        reason = _refused(error) if isinstance(error, OSError) else str(error)
-        raise DamagedRead(totals.topic_id, max(first, totals.first), totals.end, reason) from error
+        place = totals.topic_id, max(first, totals.first), totals.end
+        raise _refused(*place, error) if isinstance(error, OSError) else DamagedRead(*place, str(error)) from error
 
 
 def _bounded(entries: Iterator[Found], bytes_max: int) -> Iterator[Found]:
@@ -114,12 +118,17 @@ def _bounded(entries: Iterator[Found], bytes_max: int) -> Iterator[Found]:
 
 
 def _fetch(shelf: Shelf, span: list[Found], deliveries: list[bytes]) -> None:
+    """Read a run of blocks at once. If the disk refuses, one by one: only a block that it refuses alone cannot be read."""
     start = span[0].position
     size = span[-1].position + span[-1].size_bytes - start
     try:
         content = shelf.file(span[0].segment).read(start, size)
     except OSError as error:
-        raise _damaged(span[0], _refused(error)) from error
+        if len(span) == 1:
+            raise _refused(span[0].topic_id, span[0].first, span[0].end, error) from error
+        for each in span:
+            _fetch(shelf, [each], deliveries)
+        return
     for each in span:
         at = each.position - start
         record = content if len(content) == each.size_bytes else content[at : at + each.size_bytes]
@@ -163,16 +172,11 @@ def _checked(record: bytes, each: Found) -> bytes:
             raise BadRecord("other offsets than the index says")
         return delivery(record, each.topic_id)
     except BadRecord as bad:
-        raise _damaged(each, str(bad)) from bad
+        raise DamagedRead(each.topic_id, each.first, each.end, str(bad)) from bad
 
 
-def _refused(error: OSError) -> str:
-    """An I/O error says nothing of the bytes: they may be right, and be read another time or elsewhere."""
-    return f"the disk did not give them ({error.strerror or error})"
-
-
-def _damaged(each: Found, reason: str) -> DamagedRead:
-    return DamagedRead(each.topic_id, each.first, each.end, reason)
+def _refused(topic_id: int, first: int, end: int, error: OSError) -> RefusedRead:
+    return RefusedRead(topic_id, first, end, f"the disk did not give them ({error.strerror or error})")
 
 
 # --- by time ----------------------------------------------------------------------------------------

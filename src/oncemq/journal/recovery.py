@@ -24,7 +24,14 @@ from typing import Protocol
 import msgspec
 
 from oncemq.core.records import Moved, Record
-from oncemq.errors import DirectoryTooNew, DirectoryUnusable, JournalDamaged, JournalIncomplete
+from oncemq.errors import (
+    DirectoryTooNew,
+    DirectoryUnusable,
+    InvariantViolated,
+    JournalDamaged,
+    JournalIncomplete,
+    UsageError,
+)
 from oncemq.journal.codec import check_record
 from oncemq.journal.index import BadIndex, SegmentIndex, Totals, read_head
 from oncemq.journal.segment import (
@@ -44,7 +51,7 @@ from oncemq.journal.segment import (
     read_segment_header,
     write_new,
 )
-from oncemq.journal.shelf import build_index, walk_sealed
+from oncemq.journal.shelf import add_to, build_index, walk_sealed
 from oncemq.journal.snapshots import newest_usable
 from oncemq.journal.whole import Extent, Missing, find_missing, incomplete
 from oncemq.ports import Disk
@@ -234,14 +241,12 @@ def _known(disk: Disk, headers: dict[int, SegmentHeader], number: int) -> Sealed
     following = headers.get(number + 1)
     try:
         file = disk.open(file_name(INDEXES, number))
-    except FileNotFoundError:
+        try:
+            head = read_head(file, headers[number].log_id, number)
+        finally:
+            file.close()
+    except (BadIndex, OSError):  # Also if the disk does not give it: nobody needs an index to start.
         return _indexed(disk, number, following)
-    try:
-        head = read_head(file, headers[number].log_id, number)
-    except BadIndex:
-        return _indexed(disk, number, following)
-    finally:
-        file.close()
     if following is not None and following.previous_end != head.end:
         return _indexed(disk, number, following)
     _check_length(disk, number, head.end)
@@ -282,16 +287,25 @@ def _replay_sealed(disk: Disk, header: SegmentHeader, end: int, state: State) ->
 
 
 def _apply(item: tuple[Record, int, int], index: SegmentIndex, state: State) -> None:
-    record, position, size_bytes = item
     index.records += 1
-    index.add(record, position, size_bytes)
-    _tell(state, record)
+    add_to(index, *item)
+    _tell(state, item, index.segment)
 
 
-def _tell(state: State, record: Record) -> None:
-    """A block that was moved is the journal's business alone: for the state it is where it was."""
-    if type(record) is not Moved:
+def _tell(state: State, item: tuple[Record, int, int], segment: int) -> None:
+    """A block that was moved is the journal's business alone: for the state it is where it was.
+
+    A checksum does not say that a record fits those before it: that is found out here, and is damage like any other.
+    """
+    record, position, _ = item
+    if type(record) is Moved:
+        return
+    try:
         state.apply(record)
+    except (LookupError, ValueError, InvariantViolated, UsageError) as problem:
+        detail = f"nothing is known of {problem}" if isinstance(problem, LookupError) else str(problem)
+        reason = f"a record of type {type(record).__name__} does not fit what came before it ({detail})"
+        raise JournalDamaged(file_name(SEGMENTS, segment), position, reason) from problem
 
 
 def _replay_last(disk: Disk, header: SegmentHeader, state: State, sealed: list[Sealed], snapshot: int) -> Recovered:
@@ -314,8 +328,8 @@ def _replay_last(disk: Disk, header: SegmentHeader, state: State, sealed: list[S
     sealed.append(Sealed(header.number, index.end, list(index.totals), index))
     found = Recovered(sealed, snapshot, state.dump(), [group for group in waiting if group.items], walk.group_number)
     for group in found.tail:
-        for record, _, _ in group.items:
-            _tell(state, record)
+        for item in group.items:
+            _tell(state, item, header.number)
     return found
 
 

@@ -179,19 +179,15 @@ class Shelf:
         return index
 
     def _load(self, number: int) -> SegmentIndex:
+        """An index that is gone, damaged or refused by the disk is made again: it holds no fact of its own."""
         try:
             file = self._disk.open(file_name(INDEXES, number))
-        except FileNotFoundError:
-            return self._rebuild(number)
-        try:
-            return read_index(file, self._log_id, number)
-        except BadIndex:
-            return self._rebuild(number)
-        finally:
-            file.close()
-
-    def _rebuild(self, number: int) -> SegmentIndex:
-        return build_index(self.file(number), number, self._ends[number])
+            try:
+                return read_index(file, self._log_id, number)
+            finally:
+                file.close()
+        except (BadIndex, OSError):
+            return build_index(self.file(number), number, self._ends[number])
 
     def _remember(self, index: SegmentIndex) -> None:
         self._indexes[index.segment] = index
@@ -237,9 +233,17 @@ def build_index(file: File, number: int, end: int) -> SegmentIndex:
     index = SegmentIndex(number)
     for record, position, size_bytes in walk_sealed(file, header, end):
         index.records += 1
-        index.add(record, position, size_bytes)
+        add_to(index, record, position, size_bytes)
     index.end = end
     return index
+
+
+def add_to(index: SegmentIndex, record: Record, position: int, size_bytes: int) -> None:
+    """Note a record that was read back in the index of its segment; raise JournalDamaged if it does not fit those before it."""
+    try:
+        index.add(record, position, size_bytes)
+    except InvariantViolated as problem:
+        raise JournalDamaged(file_name(SEGMENTS, index.segment), position, str(problem)) from problem
 
 
 def walk_sealed(file: File, header: SegmentHeader, end: int) -> Iterator[tuple[Record, int, int]]:

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from itertools import chain
 
 from oncemq.core.records import Record
-from oncemq.errors import DirectoryTooNew, DirectoryUnusable, InvariantViolated, JournalDamaged, JournalIncomplete
+from oncemq.errors import DirectoryTooNew, DirectoryUnusable, JournalDamaged, JournalIncomplete
 from oncemq.journal.codec import check_record
 from oncemq.journal.finding import Finding
 from oncemq.journal.index import BadIndex, SegmentIndex, encode_index, read_index
@@ -30,6 +30,7 @@ from oncemq.journal.segment import (
     file_name,
     numbers_of,
 )
+from oncemq.journal.shelf import add_to
 from oncemq.journal.snapshots import BadSnapshot, read_snapshot
 from oncemq.journal.verify_state import is_state_directory, verify_state
 from oncemq.limits import SNAPSHOTS_KEPT
@@ -67,9 +68,9 @@ def _verify_whole(disk: Disk, log_id: bytes, state: State, *, is_sound: bool) ->
         found = recover(disk, log_id, state, accept_loss=True)
     except JournalIncomplete as missing:
         yield Finding(missing.name, 0, missing.reason)
-    except (JournalDamaged, InvariantViolated) as damage:
+    except JournalDamaged as damage:
         if is_sound:
-            yield Finding(getattr(damage, "name", "records"), 0, str(damage))
+            yield Finding(damage.name, 0, damage.reason, damage.position)
     else:
         for each in found.missing if found is not None else ():
             yield Finding(each.file, 0, f"it is missing, and with it {each}")
@@ -130,8 +131,8 @@ def _verify_segment(file: File, header: SegmentHeader, end: int, *, is_last: boo
     try:
         for group in walk:
             _note(index, group.items)
-    except InvariantViolated as violated:
-        return Finding(name, walk.position, str(violated), walk.position), index
+    except JournalDamaged as damage:
+        return Finding(name, walk.position, damage.reason, damage.position), index
     index.end = end
     if is_last:
         walk.search_claims()
@@ -143,7 +144,7 @@ def _verify_segment(file: File, header: SegmentHeader, end: int, *, is_last: boo
 def _note(index: SegmentIndex, items: list[tuple[Record, int, int]]) -> None:
     for record, position, size_bytes in items:
         index.records += 1
-        index.add(record, position, size_bytes)
+        add_to(index, record, position, size_bytes)
 
 
 def _verify_index(disk: Disk, log_id: bytes, number: int, expected: SegmentIndex, *, is_last: bool) -> Iterator[Finding]:
