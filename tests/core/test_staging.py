@@ -26,7 +26,8 @@ from oncemq.core.packets import (
 )
 from oncemq.core.staging import next_crc
 from oncemq.core.state import BrokerState
-from oncemq.limits import HOUSEKEEPING_MS, STAGE_LEASE_MS
+from oncemq.journal.codec import encoded_size
+from oncemq.limits import CONTROL_ROOM_BYTES, HOUSEKEEPING_MS, STAGE_LEASE_MS
 from oncemq.model.block import checksum, cut_block
 from oncemq.model.refusals import Code
 from oncemq.ports import Instant
@@ -228,6 +229,16 @@ def test_a_lease_ends_what_nobody_commits_and_every_word_renews_it(machine: Brok
     assert list(machine.state.parts) == [part_id(1)]
     tidied(half + STAGE_LEASE_MS + 2 * HOUSEKEEPING_MS)
     assert machine.state.parts == {}
+
+
+def test_there_is_always_room_for_the_record_that_ends_a_lease(machine: BrokerMachine) -> None:
+    """It names every part that goes: a thousand of them are more than what is kept free for a drain that does nothing."""
+    for number in range(1_000):
+        say(machine, Stage(QUERY, 0, number.to_bytes(16, "big"), 1, 1), block(b"a"))
+    take(machine, machine.tidy(NOW))
+    effects = machine.tidy(Instant(NOW.ticks_ms + STAGE_LEASE_MS + HOUSEKEEPING_MS, NOW.wall_us))
+
+    assert CONTROL_ROOM_BYTES < encoded_size(effects.records[0]) <= machine.control_bytes()
 
 
 def test_an_id_that_is_used_once_is_forgotten_with_its_lease_and_others_never(machine: BrokerMachine) -> None:

@@ -45,6 +45,8 @@ from oncemq.ports import Instant
 
 _WAKES_ALL = (records.SessionOpened, records.Unsubscribed, records.TopicDeleted, records.ClientForgotten)
 """After these a parked Get may have lost its right to wait."""
+_RELEASED_PART_BYTES = 18
+"""What a part costs in the record that releases it: its id, and two bytes that say so."""
 
 
 class BrokerMachine:
@@ -180,9 +182,12 @@ class BrokerMachine:
         return Effects(tuple(self._cursor_records()) if may_write else (), speech)
 
     def control_bytes(self) -> int:
-        """Room for what the next drain may write besides its packets' records: cursors, trims, an ended lease."""
+        """Room for what the next drain may write besides its packets' records: cursors, trims, an ended lease.
+
+        A lease that ends names every part that goes with it.
+        """
         facts = len(self._cursors) + len(self.state.topics) + len(self.state.subscriptions) + len(self.state.origins.logs)
-        return CONTROL_ROOM_BYTES + 64 * facts
+        return CONTROL_ROOM_BYTES + 64 * facts + _RELEASED_PART_BYTES * len(self.state.parts)
 
     def lows(self) -> dict[int, int]:
         """The low offset of every living topic, and the lowest row needed of whatever is staged or spliced."""

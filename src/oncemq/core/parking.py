@@ -9,9 +9,12 @@ Next: core/broker.py, which wakes them.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 
 from oncemq.core.gets import Parked
+
+_STRAYS = 64
+"""So many who were woken, and as many as there are that wait, may be left behind in the heap."""
 
 
 class Parking:
@@ -21,7 +24,7 @@ class Parking:
         self._entries: dict[int, Parked] = {}
         self._by_topic: dict[int, dict[int, None]] = {}
         self._due: list[tuple[int, int]] = []
-        """A heap of (due, number). Who was woken stays in it until its time: the entries know better."""
+        """A heap of (due, number). Who was woken stays in it for a while: the entries know better."""
         self._next = 0
 
     def __len__(self) -> int:
@@ -31,6 +34,9 @@ class Parking:
         self._next += 1
         self._entries[self._next] = entry
         heappush(self._due, (entry.due_ms, self._next))
+        if len(self._due) > 2 * len(self._entries) + _STRAYS:
+            self._due = [(waiting.due_ms, number) for number, waiting in self._entries.items()]
+            heapify(self._due)
         for want in entry.packet.wants:
             self._by_topic.setdefault(want.topic_id, {})[self._next] = None
 
