@@ -256,7 +256,8 @@ class EndedEarly(TransactionError):
     def __init__(self) -> None:
         super().__init__(
             "the database transaction was committed or rolled back inside the block (commit(), rollback(), 'with connection:', "
-            "executescript() do that): what came after was rolled back. Leave commit and rollback to the block"
+            "executescript() do that, and so does a savepoint set before get() and rolled back after it): what came after was "
+            "rolled back. Leave commit and rollback to the block, and set savepoints after get()"
         )
 
 

@@ -52,7 +52,7 @@ def impatience(monkeypatch: pytest.MonkeyPatch) -> Callable[[], AbstractContextM
         with monkeypatch.context() as patch:
             patch.setattr("oncemq.client.session.REQUEST_TIMEOUT_MS", 5)
             patch.setattr("oncemq.client.puts.REQUEST_TIMEOUT_MS", 5)
-            patch.setattr("oncemq.client.client.CLOSE_TIMEOUT_MS", 5)
+            patch.setattr("oncemq.client.puts.CLOSE_TIMEOUT_MS", 5)
             patch.setattr("oncemq.client.session.BACKOFF_MS", 1)
             yield
 

@@ -32,7 +32,7 @@ def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connecting, "_PATIENCE_S", 0.02)
     for room in ("session", "puts"):
         monkeypatch.setattr(f"oncemq.client.{room}.REQUEST_TIMEOUT_MS", 50)
-    monkeypatch.setattr("oncemq.client.client.CLOSE_TIMEOUT_MS", 50)
+    monkeypatch.setattr("oncemq.client.puts.CLOSE_TIMEOUT_MS", 50)
 
 
 @pytest.mark.parametrize("offline", [False, True])

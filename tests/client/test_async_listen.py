@@ -104,6 +104,31 @@ def test_listeners_and_gets_of_many_tasks_at_once(play: Play) -> None:
     play(script)
 
 
+def test_a_listener_does_not_wait_for_a_get_of_another_topic(play: Play) -> None:
+    """A get that waits at the broker for something else brings nothing that a live packet would continue."""
+
+    async def script(connect: Any, topic: str) -> None:
+        async with await connect() as client, await connect("putter") as putter:
+            names = [f"{topic}-{number}" for number in range(3)]
+            for name in names:
+                await client.subscribe(name)
+            listener = client.listen(names[0])
+            await putter.put(names[0], b"first")
+            assert await listener.next(5) is not None
+            waiting = [asyncio.create_task(client.get(name, timeout=30)) for name in names[1:]]
+            for number in range(30):
+                heard = asyncio.create_task(listener.next())
+                receipt = await putter.put(names[0], b"%d" % number)
+                message = await asyncio.wait_for(heard, 1.5)
+                assert message is not None
+                assert message.offset == receipt.offset
+            for task in waiting:
+                task.cancel()
+            await asyncio.gather(*waiting, return_exceptions=True)
+
+    play(script)
+
+
 async def _first(listener: oncemq.AsyncListener[oncemq.Message], count: int) -> Any:
     """The first so many of an endless listener."""
     async with listener:

@@ -13,6 +13,7 @@ import pytest
 import oncemq
 from oncemq.client.admin import Admin
 from oncemq.client.async_admin import AsyncAdmin
+from oncemq.client.bridge import wait
 from tests.client.test_async import Play, Turn, play
 
 __all__ = ["play"]
@@ -103,6 +104,77 @@ def test_a_broker_that_is_away_is_told_to_all_who_wait_for_it(tmp_path: Path) ->
         assert await client.close() == 1
 
     asyncio.run(script())
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_lost_answer_to_a_put_is_missed_however_much_else_arrives(play: Play) -> None:
+    async def script(connect: Any, topic: str) -> None:
+        client = await connect()
+        await client.subscribe(topic)
+        session, answers = client._client._session, []
+        heard = session.on_put_done
+        session.on_put_done = lambda *answer: (answers.append(answer), len(answers) > 1 and heard(*answer))
+        others = asyncio.create_task(_ask_on(client))
+        receipt = await asyncio.wait_for(client.put(topic, b"0"), 5)
+        assert (receipt.offset, receipt.duplicate) == (0, True)
+        others.cancel()
+        await asyncio.gather(others, return_exceptions=True)
+        await client.close()
+
+    play(script)
+
+
+async def _ask_on(client: oncemq.AsyncClient) -> None:
+    while True:
+        await client.topics()
+
+
+def test_a_gap_told_to_two_tasks_is_passed_over_once(play: Play) -> None:
+    """The slower of them must not lead back to where the gap ended: what the faster has got since came again."""
+
+    async def script(connect: Any, topic: str) -> None:
+        client = await connect()
+        await client.admin.create_topic(topic, retain="forever")
+        await client.subscribe(topic)
+        held, has_gone_on = client._client._gets.held[topic], asyncio.Event()
+        await client.put_many(topic, [b"%d" % number for number in range(5)])
+        marks = []
+
+        def mark(entry: object, *_: int) -> None:
+            marks.append(entry)
+            if len(marks) == 1:
+                wait(has_gone_on.wait())  # Its answer was lost, say.
+
+        client._client._gets._mark_near = mark  # type: ignore[method-assign]
+        held.subscriber.on_part(2, 5, 0, None)
+        tasks = [asyncio.create_task(client.get(topic, timeout=5)) for _ in range(2)]
+        done, (slow,) = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        assert [type(task.exception()) for task in done] == [oncemq.Gap]
+        assert [(await client.get(topic, timeout=5)).value for _ in range(2)] == [b"2", b"3"]
+        has_gone_on.set()
+        with pytest.raises(oncemq.Gap):
+            await slow
+        assert (await client.get(topic, timeout=5)).value == b"4"
+        await client.close()
+
+    play(script)
+
+
+def test_who_waits_while_another_task_closes_the_client_is_told_at_once(play: Play) -> None:
+    async def script(connect: Any, topic: str) -> None:
+        client = await connect()
+        names = [f"{topic}-{number}" for number in range(3)]
+        for name in names:
+            await client.subscribe(name, cursor="broker" if name == names[2] else "local")
+        waiting = [client.get(names[0]), client.listen(names[0]).next(), client.listen_blocks(names[1]).next()]
+        tasks = [asyncio.create_task(each) for each in (*waiting, client.receive(names[2]).__aenter__())]
+        while client._client._session._waiting == ():
+            await Turn()
+        await client.close()
+        done, _ = await asyncio.wait(tasks, timeout=1)
+        assert [type(task.exception()) for task in done] == [oncemq.ClientClosed] * 4
+
+    play(script)
 
 
 def test_whoever_waits_for_a_session_has_its_own_patience(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
@@ -476,6 +477,29 @@ def test_reading_what_is_gone_is_a_gap(client: oncemq.Client, topic: str) -> Non
     with pytest.raises(oncemq.Gap) as gap:
         list(client.read(topic, 0, 10))
     assert (gap.value.first, gap.value.end) == (0, info.low)
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_subscription_begun_anew_without_an_answer_is_the_one_that_is_read(
+    client: oncemq.Client, connect: Connect, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was ended by somebody else was read on, and refused for ever."""
+    info = client.subscribe(topic)
+    connect("keeper").subscribe(topic)
+    connect("other").admin.delete_subscription(info.subscription_id)
+    with monkeypatch.context() as patch, pytest.raises(oncemq.BrokerUnreachable):
+        patch.setattr(client._session, "_attempt", lambda *asked: _unheard(client._session, *asked))
+        client.subscribe(topic)
+    assert client.subscribe(topic).subscription_id != info.subscription_id
+    client.put(topic, b"0")
+    message = client.get(topic, timeout=5)
+    assert message is not None
+    assert message.value == b"0"
+
+
+def _unheard(session: Any, *asked: Any) -> None:
+    """Everything is sent and done, and no answer arrives."""
+    type(session)._attempt(session, *asked)
 
 
 # --- administration -------------------------------------------------------------------------------------

@@ -113,6 +113,39 @@ def _end(connection: Any, base: Base, end: str) -> None:
             connection.commit()
 
 
+def test_a_transaction_is_used_once(worker: oncemq.Client, base: Base, topic: str) -> None:
+    """Used again after an exception it went on behind what was rolled back, and was refused by its row for ever."""
+    connection = base.connect()
+    transaction = worker.transaction(connection)
+    with suppress(Trouble), transaction:
+        assert transaction.get(topic, timeout=5) is not None
+        raise Trouble
+    with pytest.raises(oncemq.UsageError, match="used once"), transaction:
+        pass
+    assert work(worker, base, connection, topic) == b"0"
+
+
+def test_h08_a_savepoint_that_takes_the_place_back_is_told(worker: oncemq.Client, base: Base, topic: str) -> None:
+    """What is written after it was rolled back would be committed without the place, and done again with the message."""
+    connection = base.connect()
+    work(worker, base, connection, topic)
+    with pytest.raises(oncemq.EndedEarly, match="set savepoints after get"), worker.transaction(connection) as transaction:
+        base.add(connection, b"98")
+        connection.execute("SAVEPOINT mine")
+        assert transaction.get(topic, timeout=5) is not None
+        connection.execute("ROLLBACK TO mine")
+        base.add(connection, b"99")
+    assert base.effects() == [b"0"]
+    with worker.transaction(connection) as transaction:
+        assert transaction.get(topic, timeout=5) is not None
+        connection.execute("SAVEPOINT mine")
+        base.add(connection, b"99")
+        connection.execute("ROLLBACK TO mine")
+        base.add(connection, b"1")
+    work_all(worker, base, connection, topic)
+    assert base.effects() == ALL
+
+
 def test_h08_a_connection_that_is_in_a_transaction_is_refused(worker: oncemq.Client, base: Base, topic: str) -> None:
     """Otherwise our block would be a part of the other transaction, and leave without a commit."""
     connection = base.connect()

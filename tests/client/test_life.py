@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -241,6 +242,93 @@ def test_a_client_works_offline_and_everything_is_sent_when_the_broker_comes(tmp
         with oncemq.connect(address, id="reader", state=tmp_path / "reader") as reader:
             assert [get_value(reader, "t") for _ in range(5)] == [b"1", b"2", b"3", b"4", None]
         writer.close()
+
+
+def test_blocks_kept_by_a_process_that_died_before_it_met_its_broker_are_sent(tmp_path: Path) -> None:
+    """D4.2: nothing of them was ever sent, and the directory can prove it: they are no puts of which nobody knows."""
+    with oncemq.Broker(tmp_path / "broker") as broker:
+        with oncemq.connect(broker.address, id="writer", state=tmp_path / "writer") as writer:
+            writer.subscribe("t")
+        for life in (1, 2):
+            writer = oncemq.connect(broker.address, id="writer", state=tmp_path / "writer", offline=True)
+            for number in range(1_000):
+                writer.put("t", b"%d" % (1_000 * life + number), wait=False)
+            writer._abandon()
+        with oncemq.connect(broker.address, id="writer", state=tmp_path / "writer") as writer:
+            assert (writer.pending, writer.leftovers.unknown) == (2_000, 0)
+            assert writer.flush() == 2_000
+            got = [message.value for _ in range(2) for message in writer.get_many("t", timeout=5)]
+            assert got == [b"%d" % number for number in range(1_000, 3_000)]
+
+
+def test_a_put_without_waiting_that_is_refused_by_the_disk_was_not_taken(
+    connect: Connect, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever is told so puts it again: it must not be in the next block as well."""
+
+    def refuse(_: object) -> None:
+        raise oncemq.DiskFull("the outbox")
+
+    writer = connect("writer")
+    writer.subscribe(topic)
+    for number in range(999):
+        writer.put(topic, b"%d" % number, wait=False)
+    with monkeypatch.context() as patch, pytest.raises(oncemq.DiskFull):
+        patch.setattr(writer._session.state, "keep", refuse)
+        writer.put(topic, b"999", wait=False)
+    writer.put(topic, b"999", wait=False)
+    assert writer.flush() == 1_000
+    assert [message.value for message in writer.get_many(topic, timeout=5)] == [b"%d" % number for number in range(1_000)]
+
+
+@pytest.mark.parametrize("takeover", [False, True])
+def test_however_often_a_client_began_in_vain_it_meets_its_broker_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, takeover: bool
+) -> None:
+    """What was tried is remembered up to a limit; at the limit the newest of it is welcomed in place of all others."""
+    monkeypatch.setattr("oncemq.core.identity.KNOWN_SESSIONS_MAX", 4)
+    with oncemq.Broker(tmp_path / "broker") as broker:
+        with oncemq.connect(broker.address, id="writer", state=tmp_path / "writer") as writer:
+            writer.subscribe("t")
+            writer.put("t", b"0")
+        for life in (1, 2, 3):
+            writer = oncemq.connect(broker.address, id="writer", state=tmp_path / "writer", offline=True)
+            _keep_a_block(writer, life)
+            writer._abandon()
+        writer = oncemq.connect(broker.address, id="writer", state=tmp_path / "writer", offline=True)
+        with pytest.raises(oncemq.UsageError, match="was started 3 times without reaching a broker"):
+            _keep_a_block(writer, 4)
+        writer._abandon()
+        with oncemq.connect(broker.address, id="writer", state=tmp_path / "writer", takeover=takeover) as writer:
+            assert (writer.pending, writer.leftovers.unknown) == (3_000, 0)
+            assert writer.flush() == 3_000
+            got = [message.value for _ in range(4) for message in writer.get_many("t", timeout=5)]
+            assert got == [b"0", *[b"%d" % life for life in (1, 2, 3) for _ in range(1_000)]]
+        with oncemq.connect(broker.address, id="writer", state=tmp_path / "writer") as writer:
+            assert get_value(writer, "t") is None
+
+
+def test_at_the_limit_a_lost_directory_is_told_and_taken_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("oncemq.core.identity.KNOWN_SESSIONS_MAX", 3)
+    with oncemq.Broker(tmp_path / "broker") as broker:
+        with oncemq.connect(broker.address, id="one", state=tmp_path / "old") as client:
+            client.subscribe("t")
+        shutil.copytree(tmp_path / "old", tmp_path / "copy")
+        with oncemq.connect(broker.address, id="one", state=tmp_path / "old") as client:
+            client.put("t", b"0")
+        for _ in range(3):
+            with pytest.raises(oncemq.StateLost):
+                oncemq.connect(broker.address, id="one", state=tmp_path / "copy")
+        with oncemq.connect(broker.address, id="one", state=tmp_path / "copy", takeover=True) as client:
+            with pytest.raises(oncemq.InDoubt):
+                client.get("t", timeout=5)
+            client.settle("t", "repeat")
+            assert get_value(client, "t") == b"0"
+
+
+def _keep_a_block(writer: oncemq.Client, life: int) -> None:
+    for _ in range(1_000):
+        writer.put("t", b"%d" % life, wait=False)
 
 
 @pytest.mark.usefixtures("impatient")

@@ -47,6 +47,36 @@ def test_attempts_are_counted_across_processes(worker: oncemq.Client, connect: C
     assert received(connect("worker"), topic) == (b"1", 1)
 
 
+def test_a_receive_that_was_refused_takes_nothing_from_get(connect: Connect, topic: str) -> None:
+    """It looked as if receive() had the subscription: get() over all left it out, and leaving the block finished nothing."""
+    with connect("reader") as reader:
+        reader.subscribe(topic)
+        assert reader.get(topic, timeout=0) is None
+        with pytest.raises(oncemq.WrongAuthority), reader.receive(topic, timeout=0):
+            pass
+        reader.put_many(topic, [b"0", b"1"])
+        message = reader.get(timeout=5)
+        assert message is not None
+        assert message.value == b"0"
+    with connect("reader") as reader:
+        message = reader.get(topic, timeout=5)
+        assert message is not None
+        assert message.value == b"1"
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_get_without_an_answer_may_have_fixed_how_a_subscription_is_consumed(connect: Connect, topic: str) -> None:
+    with connect("reader") as reader:
+        reader.subscribe(topic)
+        heard, reader._session.on_blocks = reader._session.on_blocks, lambda *_: None
+        with pytest.raises(oncemq.BrokerUnreachable):
+            reader.get(topic, timeout=0)
+        reader._session.on_blocks = heard
+        with pytest.raises(oncemq.WrongAuthority), reader.receive(topic, timeout=0):
+            pass
+        assert reader.get(timeout=0) is None
+
+
 def test_a_subscription_is_consumed_in_one_way(worker: oncemq.Client, topic: str) -> None:
     assert received(worker, topic) == (b"0", 1)
     with pytest.raises(oncemq.WrongAuthority):
@@ -55,6 +85,19 @@ def test_a_subscription_is_consumed_in_one_way(worker: oncemq.Client, topic: str
         message = transaction.get(topic, timeout=0)
         assert message is not None
         assert message.value == b"1"
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_a_subscription_that_ends_inside_a_transaction_is_told(worker: oncemq.Client, topic: str, again: bool) -> None:
+    with pytest.raises((oncemq.NotSubscribed, oncemq.NoSuchTopic)), worker.transaction() as transaction:
+        assert transaction.get(topic, timeout=5) is not None
+        worker.unsubscribe(topic)
+        if again:
+            worker.subscribe(topic)
+        transaction.get(topic, timeout=5)
+    worker.subscribe(topic)
+    worker.put(topic, b"5")
+    assert received(worker, topic) == (b"5", 1)
 
 
 def test_what_get_consumes_is_not_received(worker: oncemq.Client, topic: str) -> None:

@@ -130,6 +130,21 @@ def test_those_who_wait_for_the_same_topic_are_woken_in_the_order_they_came() ->
     assert parking.take_due(99) == []
 
 
+def test_a_get_that_is_woken_often_and_waits_on_leaves_nothing_behind() -> None:
+    """Whoever opens a session wakes all that wait: thousands of times a second, and each may wait for half a minute."""
+    parking = Parking()
+    entries = [waiting(30_000 + number, 1) for number in range(10)]
+    for entry in entries:
+        parking.add(entry)
+    for _ in range(1_000):
+        for entry in parking.take_all():
+            parking.add(entry)
+
+    assert len(parking._due) < 100
+    assert parking.next_due_ms() == 30_000
+    assert [entry for due_ms in range(30_000, 30_010) for entry in parking.take_due(due_ms)] == entries
+
+
 # --- put streams at the broker -----------------------------------------------------------------------------
 
 
@@ -390,12 +405,17 @@ def test_a_gap_is_told_once_and_finished_by_the_next_call() -> None:
     assert (machine.next_offset, machine.slot.finished) == (4, 2)
     assert machine.finish()
     assert (machine.slot.finished, machine.slot.handed) == (4, 4)
+    machine.on_part(6, 9, 5, None)
+    machine.pass_over(Span(2, 4))  # Another task was told of it as well, and is slower: nothing is undone.
+    assert (machine.given, machine.gap) == (4, Span(4, 6))
 
 
-def test_a_damaged_block_stands_in_the_way_until_it_is_settled() -> None:
+@pytest.mark.parametrize("bent", [-1, 4, 5, 6, 7], ids=["a value", *("its count",) * 4])
+def test_a_damaged_block_stands_in_the_way_until_it_is_settled(bent: int) -> None:
+    """Its record says how far it goes. If its own count were believed, a skip could pass over what nobody has put yet."""
     machine = subscriber_at(0, reserved=100)
     broken = bytearray(block_of(3))
-    broken[-1] ^= 1
+    broken[bent] ^= 32
     machine.on_block(source_at(0), bytes(broken), 3)
     assert not machine.has_message()
     with pytest.raises(Damaged) as told:
@@ -404,6 +424,30 @@ def test_a_damaged_block_stands_in_the_way_until_it_is_settled() -> None:
     assert not machine.on_block(source_at(0), block_of(3), 3)
     machine.settle("skip")
     assert (machine.next_offset, machine.slot.finished) == (3, 3)
+
+
+@pytest.mark.parametrize(("choice", "following"), [("skip", None), ("repeat", Span(0, 3))])
+def test_a_gap_is_seen_from_where_a_settled_subscription_goes_on(choice: str, following: Span | None) -> None:
+    """What was told as damaged and skipped is not told again when it is trimmed meanwhile."""
+    machine = subscriber_at(0, reserved=100)
+    machine.on_part(0, 6, 0, Span(0, 3))
+    machine.on_part(3, 6, 0, None)
+    machine.settle(choice)
+    machine.raise_if_blocked()
+    machine.on_part(3, 6, 0, None)
+    assert machine.gap == following
+
+
+def test_what_is_repeated_and_gone_is_told_as_a_gap_from_its_beginning() -> None:
+    machine = subscriber_at(0, reserved=100)
+    machine.on_block(source_at(0), block_of(3), 3)
+    assert machine.has_message()
+    machine.doubt = Span(0, 3)
+    machine.on_part(5, 6, 0, None)
+    assert machine.gap == Span(3, 5)
+    machine.settle("repeat")
+    machine.on_part(5, 6, 0, None)
+    assert machine.gap == Span(0, 5)
 
 
 def test_damage_elsewhere_does_not_concern_what_is_next() -> None:
@@ -517,10 +561,11 @@ def test_whole_blocks_are_handed_out_quickly_only_where_nothing_else_is_due() ->
 
 def test_a_damaged_block_is_never_handed_out_whole() -> None:
     broken = bytearray(block_of(3))
-    broken[40] ^= 1
+    broken[5] ^= 32
     machine = subscriber_at(0, reserved=100)
     machine.on_block(source_at(0), bytes(broken), 3)
     machine.on_block(source_at(3, 2), block_of(3), 3)
     assert machine.ready_block() is None
     assert machine.next_block() is None
     assert machine.damaged is not None
+    assert machine.damaged[0] == Span(0, 3)

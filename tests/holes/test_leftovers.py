@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import pytest
 
+from oncemq.client.client import Client
 from oncemq.core.identity import Leftovers
 from oncemq.errors import Diverged, Gap, InDoubt, PutPending
 from oncemq.sim.disk import SimDisk
@@ -356,3 +357,37 @@ def test_what_a_later_run_handed_out_is_in_doubt_after_a_power_cut(death: str) -
             assert told.value.end >= 5
 
     world.run(after)
+
+
+def with_a_put_that_nobody_answered(world: World) -> Client:
+    client = world.connect("shop")
+    client.subscribe("t")
+    world.kill_broker()
+    with pytest.raises(PutPending):
+        client.put("t", b"x")
+    return client
+
+
+def test_closing_does_not_wait_again_for_a_broker_that_was_just_found_away() -> None:
+    """PutPending has taken seven seconds to say so; whoever closes then, as a command does, is not made to wait for five more."""
+    world = started()
+
+    def body() -> int:
+        client = with_a_put_that_nobody_answered(world)
+        told_ms = world.clock.now().ticks_ms
+        assert client.close() == 1
+        return world.clock.now().ticks_ms - told_ms
+
+    assert world.run(body) == 0
+
+
+def test_closing_long_after_tries_again() -> None:
+    world = started()
+
+    def body() -> int:
+        client = with_a_put_that_nobody_answered(world)
+        world.clock.pause(60_000)
+        world.start_broker()
+        return client.close()
+
+    assert world.run(body) == 0

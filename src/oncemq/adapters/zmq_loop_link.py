@@ -62,6 +62,10 @@ class ZmqLoopLink(Waitable, ZmqLink):
         self._look_again()  # Whoever waits on the old socket would wait in vain.
         super().reset()
 
+    def close(self, *, linger_ms: int = 0) -> None:
+        self._look_again()
+        super().close(linger_ms=linger_ms)
+
     def open_live(self, address: str) -> ZmqLoopLiveLink:
         return ZmqLoopLiveLink(self._context, as_reached(address, self._address), lambda: self._socket)
 

@@ -50,13 +50,12 @@ from oncemq.errors import (
     ClientClosed,
     Gap,
     OnceMQError,
-    OutboxFull,
     PutPending,
     Refused,
     UsageError,
     invariant,
 )
-from oncemq.limits import CLOSE_TIMEOUT_MS, GET_MANY_MAX, OFFSET_MAX
+from oncemq.limits import GET_MANY_MAX, OFFSET_MAX
 from oncemq.model.message import Headers, Message, Receipt, Receipts
 from oncemq.model.names import check_topic
 from oncemq.model.view import Block
@@ -206,8 +205,9 @@ class Client:
     def _hand_over(self, block: OpenBlock) -> None:
         try:
             self._puts.hand_over(block)
-        except OutboxFull:
-            block.drop_last()  # This message was not taken, and the caller is told so; the others stay.
+        except OnceMQError:
+            if self._open_blocks.get((block.topics, block.strict)) is block:
+                block.drop_last()  # This message was not taken, and the caller is told so; the others stay.
             raise
 
     # --- subscribe -------------------------------------------------------------------------------------
@@ -247,7 +247,7 @@ class Client:
         info = next((row.info for row in rows if row.client == self.id), None)
         if info is None:
             raise Refused("not_subscribed", "the subscription went away meanwhile: subscribe again")
-        if topic not in self._held:
+        if topic not in self._held or self._held[topic].subscriber.slot.subscription_id != info.subscription_id:
             self._gets.add(info)
         return info
 
@@ -428,7 +428,7 @@ class Client:
             warnings.warn(f"unclosed {self!r}", ResourceWarning, source=self, stacklevel=2)
 
     def close(self) -> int:
-        """Send what is pending for up to five seconds, say goodbye, and return how many messages stay in the outbox."""
+        """Send what is pending for up to five seconds, or once if the broker was just found away; return how many stay."""
         if self._is_closed:
             return 0
         left = 0
@@ -455,7 +455,7 @@ class Client:
     def _flush_at_close(self) -> int:
         if self.pending:
             try:
-                self._puts.flush(CLOSE_TIMEOUT_MS)
+                self._puts.flush_at_close()
             except PutPending as problem:
                 log.warning("%s", problem)
             except OnceMQError as problem:

@@ -200,8 +200,8 @@ class Effects:
         if feed is None:
             if held.subscriber.authority not in {UNDECIDED, DATABASE}:
                 raise WrongAuthority(Code.WRONG_AUTHORITY, TEXTS[Code.WRONG_AUTHORITY])
-            feed = self._feeds[info.subscription_id] = Feed(self.session, info, DATABASE, place=info.start, bookmark=NO_BOOKMARK)
-            held.subscriber.authority = DATABASE
+            feed = Feed(self.session, held.subscriber, DATABASE, place=info.start, bookmark=NO_BOOKMARK)
+            self._feeds[info.subscription_id] = feed
         return feed
 
     def lock(self, table: Table, feed: Feed) -> Place:
@@ -233,7 +233,7 @@ class DatabaseTransaction:
         self._table = Table(database, name, effects.session)
         self._how = connection, name, durable
         self._places: dict[str, Place] = {}
-        self._has_begun = self._is_open = False
+        self._has_begun = self._is_open = self._is_used = False
 
     def __enter__(self) -> Self:
         try:
@@ -244,6 +244,9 @@ class DatabaseTransaction:
         return self
 
     def _enter(self) -> None:
+        if self._is_used:
+            raise UsageError("a transaction is used once: ask the client for another one")
+        self._is_used = True
         connection, name, durable = self._how
         self._effects.session.ensure()
         try:
@@ -376,10 +379,15 @@ class DatabaseTransaction:
         for place in self._places.values():
             if place.feed.place > place.now:
                 self._move(place)  # A gap that the application was told and went on from.
-        if not self._database.release():
+        if not (self._are_moved() and self._database.release()):
             self._database.rollback()
             raise EndedEarly()
         self._commit()
+
+    def _are_moved(self) -> bool:
+        """Whether the rows stand where they were moved to: a savepoint set before `get` and rolled back takes them back."""
+        moved = [place for place in self._places.values() if place.now != place.begin]
+        return all(self._table.offset(place.feed) == place.now for place in moved)
 
     def _commit(self) -> None:
         reach("client.before_database_commit")

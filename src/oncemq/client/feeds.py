@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from oncemq.client.reader import damage_of, offer
 from oncemq.client.session import Session
-from oncemq.core.packets import NOBODY, Ack, AckDone, Blocks, Get, SubscriptionInfo, Want
+from oncemq.core.packets import NOBODY, Ack, AckDone, Blocks, Get, Want
 from oncemq.core.slot import Slot
 from oncemq.core.subscriber import Span, Subscriber
 from oncemq.core.topics import DATABASE
@@ -29,10 +29,11 @@ NO_BOOKMARK: Bookmark = (NOBODY, 0)
 class Feed:
     """One subscription, read from a place that the caller keeps."""
 
-    def __init__(self, session: Session, info: SubscriptionInfo, authority: str, *, place: int, bookmark: Bookmark) -> None:
+    def __init__(self, session: Session, held: Subscriber, authority: str, *, place: int, bookmark: Bookmark) -> None:
         self._session = session
+        self._held = held
         self._authority = authority
-        self.info = info
+        self.info = info = held.info
         self.done = info.cursor
         """What is finished; of a database the broker is told with every request."""
         self.confirmed = info.cursor
@@ -100,9 +101,12 @@ class Feed:
         # its last transactions, and a Get that moved its cursor on would leave the other half lost.
         done = self.done if self._authority == DATABASE else 0
         asked = Want(want.subscription_id, want.topic_id, want.offset, done, want.start_id, want.append_number)
+        before, self._held.authority = self._held.authority, self._authority
         try:
             packet, body = self._session.get_blocks(Get(self._session.id, (asked,), GET_BYTES, wait_ms, self._authority))
         except Refused as problem:
+            if problem.code == Code.WRONG_AUTHORITY:
+                self._held.authority = before  # An earlier call has fixed another: get() must not take it for ours.
             self._on_refused(problem)
         else:
             self._check_start(packet.start_id)

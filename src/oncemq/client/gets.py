@@ -267,7 +267,7 @@ class Gets:
                 return False
             wait_ms = min(remaining_ms, GET_PARK_MS)  # Short: a Get that died with its broker is not answered.
             if self.request == 0 or not self._is_served(held, asked_ms + wait_ms):
-                self.ask(self._wanted(held), wait_ms)
+                self.ask(self.with_others([entry.subscriber for entry in held]), wait_ms)
             is_prefetch, answers = self._is_prefetch, self._answers
             if self._await_answer(wait_ms + (REQUEST_TIMEOUT_MS << tries)):
                 if self._answers == answers:
@@ -291,9 +291,8 @@ class Gets:
         is_in_time = self._parked_until_ms <= due_ms
         return self._is_prefetch or (is_in_time and all(entry.subscriber in self.asked for entry in held))
 
-    def _wanted(self, held: Sequence[Held]) -> list[Subscriber]:
+    def with_others(self, wanted: Sequence[Subscriber]) -> list[Subscriber]:
         """What to ask for. On an event loop another call may be waiting already: one Get serves both."""
-        wanted = [entry.subscriber for entry in held]
         others = [
             other for other in self.asked if self.request and other not in wanted and other.slot.topic_id in self._by_topic_id
         ]
@@ -360,6 +359,8 @@ class Gets:
         self.request = 0
         self._answers += 1
         self.brought_something = False
+        for asked in self.asked:
+            asked.authority = LOCAL  # Whatever it was before: the broker has fixed it with this Get.
         through = packet.through
         got_any = False
         position = 0

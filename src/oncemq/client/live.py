@@ -27,7 +27,6 @@ from oncemq.limits import (
     BACKOFF_MS,
     BACKOFF_MS_MAX,
     GET_PARK_MS,
-    GET_WANTS_MAX,
     LIVE_SIGN_OF_LIFE_MS,
     REQUEST_TIMEOUT_MS,
     REQUEST_TRIES,
@@ -150,8 +149,9 @@ class Live:
         return 0 not in waits_ms and (self._is_answered or not any(waits_ms))
 
     def _is_fetching(self) -> bool:
-        """Whether an answer is on its way that live packets are expected to continue."""
-        return self._gets.request not in {0, self._parked}
+        """Whether an answer is on its way that live packets are expected to continue; one for other topics is not waited for."""
+        is_underway = self._gets.request not in {0, self._parked}
+        return is_underway and any(asked.slot.topic_id in self._followers for asked in self._gets.asked)
 
     def _wait(self, followers: Sequence[Follower], ticks_ms: int, remaining_ms: int | None) -> None:
         due_ms = min(follower.next_due_ms(ticks_ms) for follower in followers)
@@ -257,14 +257,15 @@ class Live:
         wanted = [(follower.subscriber, follower.get_wait_ms(ticks_ms)) for follower in followers]
         missing = [subscriber for subscriber, wait_ms in wanted if wait_ms == 0]
         silent = [subscriber for subscriber, wait_ms in wanted if wait_ms]
-        if self._gets.request and (self._is_fetching() or all(subscriber in self._gets.asked for subscriber in missing)):
+        is_asked = all(subscriber in self._gets.asked for subscriber in missing or silent)
+        if self._gets.request and (is_asked or self._is_fetching()):
             return
         if missing:
-            self._gets.ask(missing[:GET_WANTS_MAX], 0)
+            self._gets.ask(self._gets.with_others(missing), 0)
             self._own, self._parked = self._gets.request, 0
         elif silent:
             wait_ms = GET_PARK_MS if remaining_ms is None else min(remaining_ms, GET_PARK_MS)
-            self._gets.ask(silent[:GET_WANTS_MAX], wait_ms)
+            self._gets.ask(self._gets.with_others(silent), wait_ms)
             self._own, self._parked = self._gets.request, self._gets.request if wait_ms else 0
 
     def _check_answer(self, ticks_ms: int, *, is_last: bool) -> None:

@@ -23,7 +23,7 @@ from oncemq.core.identity import Leftovers
 from oncemq.core.packets import PutDone, Refused, Welcome
 from oncemq.core.publisher import Entry, OpenBlock, Publisher
 from oncemq.errors import BrokerUnreachable, Diverged, MessageTooLarge, OnceMQError, OutboxFull, PutPending, UsageError
-from oncemq.limits import BACKOFF_MS_MAX, PUT_TOPICS_MAX, REQUEST_TIMEOUT_MS, REQUEST_TRIES, VALUE_BYTES_MAX
+from oncemq.limits import BACKOFF_MS_MAX, CLOSE_TIMEOUT_MS, PUT_TOPICS_MAX, REQUEST_TIMEOUT_MS, REQUEST_TRIES, VALUE_BYTES_MAX
 from oncemq.model.message import Headers, Outcome, Receipts
 from oncemq.model.names import check_topic
 from oncemq.model.refusals import TRANSIENT_FOR_PUTS, Code, to_error
@@ -130,6 +130,7 @@ class Puts:
         if closing.entry is None:
             closing.entry = self.publisher.cut(block)
         entry = closing.entry
+        self._session.write_down()
         self._state.keep(entry)
         self.publisher.add(entry)
         self._closing = None
@@ -235,7 +236,7 @@ class Puts:
         try:
             self._session.ensure()
         except BrokerUnreachable:
-            self._away_ms = self._session.clock.now().ticks_ms
+            self._note_away(None)
             return False
         return True
 
@@ -244,7 +245,7 @@ class Puts:
         try:
             self._push()
         except BrokerUnreachable:
-            self._away_ms = self._session.clock.now().ticks_ms
+            self._note_away(None)
             return False
         return True
 
@@ -260,6 +261,7 @@ class Puts:
         try:
             self._pump(lambda: self.publisher.has_left(last), timeout_ms)
         except BrokerUnreachable as problem:
+            self._note_away(timeout_ms)
             raise self._pending(last, problem) from problem.__cause__ or problem
         for entry in entries:
             if entry.done is not None and entry.done.code:
@@ -273,12 +275,23 @@ class Puts:
         try:
             self._pump(lambda: len(self.publisher) == 0, timeout_ms)
         except BrokerUnreachable as problem:
+            self._note_away(timeout_ms)
             raise self._pending(None, problem) from problem.__cause__ or problem
         refused, self._refused = self._refused, None
         flushed, self.flushed_messages = self.flushed_messages, 0
         if refused is not None:
             raise _final_error(refused)
         return flushed
+
+    def flush_at_close(self) -> None:
+        """Have every put confirmed, in a short time. A broker that was found away just now is not waited for once more."""
+        is_away = self._away_ms is not None and self._session.clock.now().ticks_ms - self._away_ms < CLOSE_TIMEOUT_MS
+        self.flush(0 if is_away else CLOSE_TIMEOUT_MS)
+
+    def _note_away(self, timeout_ms: int | None) -> None:
+        """Remember that nobody answered, if the caller gave the broker all the time that it is given by itself."""
+        if timeout_ms is None:
+            self._away_ms = self._session.clock.now().ticks_ms
 
     def _pending(self, entry: Entry | None, problem: BrokerUnreachable | None = None) -> PutPending:
         self._state.sync()
@@ -299,13 +312,26 @@ class Puts:
             self.retire()
             if left_ms == 0:
                 raise session.unreachable(started_ms)
-            arrived = session.receive(REQUEST_TIMEOUT_MS << tries)
-            session.raise_failure()
+            is_heard = self._hear_of_puts(REQUEST_TIMEOUT_MS << tries)
             if self.publisher.settled != settled:
                 tries, settled = 0, self.publisher.settled
-            elif not arrived or self._problem is not None:
+            elif not is_heard or self._problem is not None:
                 tries += 1
                 self._retry(tries, started_ms)
+
+    def _hear_of_puts(self, timeout_ms: int) -> bool:
+        """Receive until something is said of a put; False if nothing is. On an event loop others have answers all the time."""
+        session, settled = self._session, self.publisher.settled
+        due_ms = session.clock.now().ticks_ms + timeout_ms
+        left_ms = timeout_ms
+        while left_ms > 0:
+            session.receive(left_ms)
+            session.raise_failure()
+            if self.publisher.settled != settled or self._problem is not None:
+                return True
+            self._send()  # A refusal, or another call that renewed the connection, may have set everything back.
+            left_ms = due_ms - session.clock.now().ticks_ms
+        return False
 
     def _retry(self, tries: int, started_ms: int) -> None:
         problem, self._problem = self._problem, None

@@ -19,7 +19,7 @@ from oncemq.client.gets import Gets
 from oncemq.client.session import Session
 from oncemq.core.packets import Ack, AckDone
 from oncemq.core.topics import BROKER, UNDECIDED
-from oncemq.errors import Gap, UsageError, WrongAuthority, invariant
+from oncemq.errors import Gap, NotSubscribed, UsageError, WrongAuthority, invariant
 from oncemq.model.message import Message
 from oncemq.model.refusals import TEXTS, Code
 
@@ -48,9 +48,9 @@ class Receiving:
         if feed is None:
             if held.subscriber.authority not in {UNDECIDED, BROKER}:
                 raise WrongAuthority(Code.WRONG_AUTHORITY, TEXTS[Code.WRONG_AUTHORITY])
-            info = held.subscriber.info
-            feed = self._feeds[slot.subscription_id] = Feed(self._session, info, BROKER, place=info.cursor, bookmark=NO_BOOKMARK)
-            held.subscriber.authority = BROKER
+            place = held.subscriber.info.cursor
+            feed = Feed(self._session, held.subscriber, BROKER, place=place, bookmark=NO_BOOKMARK)
+            self._feeds[slot.subscription_id] = feed
         return feed
 
     def claim(self, topic: str, owner: object) -> Feed:
@@ -74,8 +74,10 @@ class Receiving:
 
     def give(self, topic: str, feed: Feed, message: Message) -> Message:
         """Count the attempt, durably against kill -9, before the application sees the message."""
-        held = self._gets.held[topic]
+        held = self._gets.find(topic)
         slot, offset = held.subscriber.slot, message.offset
+        if slot.subscription_id != feed.info.subscription_id:
+            raise NotSubscribed(Code.NOT_SUBSCRIBED, TEXTS[Code.NOT_SUBSCRIBED])  # Ended meanwhile, and begun anew.
         if offset <= feed.done or slot.finished != feed.done or slot.mode != RECEIVE:
             is_again = slot.mode == RECEIVE and slot.finished == feed.done < slot.handed
             self._given_before[slot.subscription_id] = slot.handed if is_again else 0

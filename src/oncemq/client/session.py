@@ -15,10 +15,11 @@ import msgspec
 
 from oncemq import errors
 from oncemq.client.state import State
-from oncemq.core.identity import hello, trying, welcomed
+from oncemq.core.identity import hello, is_full, trying, welcomed
 from oncemq.core.packets import NOBODY, Blocks, Get, Packet, PutDone, Read, Refused, Welcome
+from oncemq.core.publisher import expect_confirmed
 from oncemq.crashpoints import reach
-from oncemq.errors import BrokerUnreachable, Diverged, MalformedPacket, OnceMQError, StateLost
+from oncemq.errors import BrokerUnreachable, ClientClosed, Diverged, MalformedPacket, OnceMQError, StateLost
 from oncemq.limits import BACKOFF_MS, BACKOFF_MS_MAX, JOIN_PATIENCE_MS, REQUEST_TIMEOUT_MS, REQUEST_TRIES
 from oncemq.model.refusals import Code, to_error
 from oncemq.ports import Clock, Frames, Link, LiveLink
@@ -57,6 +58,8 @@ class Session:
         self._body: bytes | memoryview = b""
         self._failure: OnceMQError | None = None
         self._is_tried = False
+        self._is_taken_over = False
+        """Whether a life before this one had to be welcomed first, and took over by that."""
 
     # --- opening ---------------------------------------------------------------------------------------
 
@@ -68,31 +71,59 @@ class Session:
             self._open(timeout_ms)
 
     def _open(self, timeout_ms: int | None) -> None:
-        """Write the session down, synced, then say Hello. A Welcome is written down before anything else happens."""
+        """Write the session down, then say Hello. A Welcome is written down before anything else happens."""
+        identity = self.state.identity
+        if identity.diverged and not self.takeover:
+            raise Diverged(identity.diverged)
+        if not self._is_tried and is_full(identity):
+            self._make_room(timeout_ms)
+        self.write_down()
+        self.welcome = self._say_hello(self.id, timeout_ms, self.on_welcome)
+
+    def _make_room(self, timeout_ms: int | None) -> None:
+        """So many lives reached no broker that no other can be tried: have the newest of them welcomed, late, in place of all."""
+        self.state.sync()
+        absent = self.state.identity.absent
+        welcome = self._say_hello(bytes.fromhex(self.state.identity.tried[-1]), timeout_ms, self._expect_confirmed)
+        self._is_taken_over = welcome.taken_over
+        self.state.save(msgspec.structs.replace(self.state.identity, absent=absent))
+
+    def _expect_confirmed(self, welcome: Welcome) -> None:
+        if not self.takeover:
+            expect_confirmed((*welcome.streams, welcome.previous), self.state.confirmed())
+
+    def _say_hello(self, session: bytes, timeout_ms: int | None, compare: Callable[[Welcome], None]) -> Welcome:
         state = self.state
-        if state.identity.diverged and not self.takeover:
-            raise Diverged(state.identity.diverged)
-        if not self._is_tried:
-            # What the outbox says may be the page cache's word only. Hello makes the broker forget every stream that is not
-            # named pending, so an entry that counts as confirmed here must never come back.
-            state.sync()
-            state.save(trying(state.identity, self.id))
-            self._is_tried = True
         is_ephemeral, bookmark = not state.is_durable, state.newest_bookmark()
-        packet = hello(state.identity, self.id, self.pending(), bookmark, ephemeral=is_ephemeral, takeover=self.takeover)
+        pending = tuple(stream for stream in self.pending() if stream != session)
+        packet = hello(state.identity, session, pending, bookmark, ephemeral=is_ephemeral, takeover=self.takeover)
         reply = self.exchange(packet, timeout_ms)
         if not isinstance(reply, Welcome):
             raise Diverged(f"the broker answered {type(reply).__name__} to Hello")
         if state.identity.log and reply.log_id.hex() != state.identity.log and not self.takeover:
             raise Diverged("this state directory belongs to another broker's log")
+        welcome = msgspec.structs.replace(reply, taken_over=reply.taken_over or self._is_taken_over)
         try:
-            self.on_welcome(reply)
+            compare(welcome)
         except Diverged as problem:
             # By now the broker has replaced the session that showed it: without this note the next start would go on in silence.
             state.save(msgspec.structs.replace(state.identity, diverged=problem.what))
             raise
-        state.save(welcomed(state.identity, self.id, reply.log_id))
-        self.welcome = reply
+        state.save(welcomed(state.identity, session, reply.log_id))
+        return welcome
+
+    def write_down(self) -> None:
+        """Have this session among the tried ones, synced: before its Hello, and before anything of its stream is kept.
+
+        The broker takes what an earlier life kept only if its stream is known to be younger than the session it welcomed last.
+        """
+        if self._is_tried:
+            return
+        # What the outbox says may be the page cache's word only. Hello makes the broker forget every stream that is not
+        # named pending, so an entry that counts as confirmed here must never come back.
+        self.state.sync()
+        self.state.save(trying(self.state.identity, self.id))
+        self._is_tried = True
 
     @property
     def start_id(self) -> bytes:
@@ -192,6 +223,7 @@ class Session:
 
     def send(self, packet: Packet, block: Block | None = None) -> int:
         """Hand a packet to the network and return its request number."""
+        self._expect_open()
         self._request = self._request % REQUEST_MAX + 1
         frame = encode(self._request, packet)
         reach("client.before_send")
@@ -205,6 +237,7 @@ class Session:
 
     def receive(self, timeout_ms: int) -> bool:
         """Take one packet if there is one within that time, and hand it to whoever it is for."""
+        self._expect_open()
         try:
             frames = self._link.receive(timeout_ms)
             if frames is not None:
@@ -270,8 +303,14 @@ class Session:
         self._live = self._link.open_live(address)
         return self._live
 
+    def _expect_open(self) -> None:
+        """On an event loop others may be waiting when a client is closed."""
+        if self.is_closed:
+            raise ClientClosed()
+
     def close(self) -> None:
         self.is_closed = True
+        self._failure = self._failure or ClientClosed()
         if self._live is not None:
             self._live.close()
         self._link.close()

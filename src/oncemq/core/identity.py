@@ -69,9 +69,14 @@ class Identity(msgspec.Struct, frozen=True):
         return {bytes.fromhex(stream): number for stream, number in self.confirmed.items()}
 
 
+def is_full(identity: Identity) -> bool:
+    """Whether no further session can be tried before one of those that were is welcomed."""
+    return len(identity.tried) + 1 >= KNOWN_SESSIONS_MAX
+
+
 def trying(identity: Identity, session: bytes) -> Identity:
     """Add a session that is about to be tried."""
-    if len(identity.tried) + 1 >= KNOWN_SESSIONS_MAX:
+    if is_full(identity):
         raise UsageError(
             f"client {identity.client!r} was started {len(identity.tried)} times without reaching a broker: "
             "start a broker and connect once before going on"

@@ -155,6 +155,13 @@ def _encode_headers(headers: object) -> bytes:
         raise UsageError(f"headers must be text that can be written as UTF-8 ({problem.reason}), or bytes") from problem
 
 
+def expect_confirmed(streams: Sequence[StreamInfo], confirmed: dict[bytes, int]) -> None:
+    """Raise Diverged if the broker has less of a stream than what was confirmed here."""
+    for info in streams:
+        if info.last_number < confirmed.get(info.stream, 0):
+            raise Diverged(f"put {confirmed[info.stream]} was confirmed, but the broker now ends at {info.last_number}")
+
+
 class Publisher:
     """The queue of entries of one client process."""
 
@@ -291,9 +298,7 @@ class Publisher:
         or an outbox that came back from a power cut with a hole, leaves entries beyond the next number the broker takes: it
         never had them. A stream that the broker leaves out it does not know.
         """
-        for info in (*streams, previous):
-            if info.last_number < confirmed.get(info.stream, 0):
-                raise Diverged(f"put {confirmed[info.stream]} was confirmed, but the broker now ends at {info.last_number}")
+        expect_confirmed((*streams, previous), confirmed)
         expected = {info.stream: info.last_number + 1 for info in streams}
         lost: list[Entry] = []
         for entry in list(self._entries):

@@ -117,6 +117,7 @@ class Subscriber:
 
     def settle(self, choice: str) -> None:
         """Resolve what is in doubt or damaged: `repeat` hands it out again, `skip` counts it as finished."""
+        self.gap = None  # It began at another place; the next answer says whether anything is missing from here on.
         if self.damaged is not None:
             if choice == "skip":
                 self._go_on_at(self.damaged[0].end)
@@ -211,6 +212,8 @@ class Subscriber:
 
     def pass_over(self, gap: Span) -> None:
         """A gap was told: the next call goes on behind it, and finishes it."""
+        if gap.end <= self.given:
+            return  # Two tasks were told, and one of them has gone on meanwhile: what it was given must not come again.
         self.gap = None
         self.next_offset = gap.end
         self.given = gap.end
@@ -237,7 +240,7 @@ class Subscriber:
             try:
                 messages = messages_of(block, source, skip=at - source.first_offset)
             except BadBlock as problem:
-                self._damage(at, source, block, problem)
+                self._damage(at, source.first_offset + count, problem)
                 return False
             self._messages = []  # Never messages with another's first offset, whatever interrupts us between the lines.
             self._first = at
@@ -246,10 +249,10 @@ class Subscriber:
         self.buffered_bytes -= len(block)
         return 0 <= at - self._first < len(self._messages)
 
-    def _damage(self, at: int, source: Source, block: bytes, problem: BadBlock) -> None:
-        count = int.from_bytes(block[4:8], "little")
+    def _damage(self, at: int, end: int, problem: BadBlock) -> None:
+        """A block up to `end` is damaged. Its record says so, which is checked: of a damaged block not even the count is."""
         self.drop_buffer()
-        self.damaged = Span(at, max(source.first_offset + count, at + 1)), str(problem)
+        self.damaged = Span(at, end), str(problem)
 
     def take(self) -> Message:
         """Return the next message, which finishes the one before. The caller writes the slot, then moves `given`."""
@@ -307,7 +310,7 @@ class Subscriber:
                 try:
                     return Block.cut(block, source, at - source.first_offset)
                 except BadBlock as problem:
-                    self._damage(at, source, block, problem)
+                    self._damage(at, source.first_offset + count, problem)
                     return None
             self._blocks.popleft()
             self.buffered_bytes -= len(block)
