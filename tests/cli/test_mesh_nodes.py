@@ -55,6 +55,26 @@ def test_inspect_shows_what_a_node_has_of_every_origin(tmp_path: Path, alone: Sh
     assert any("messages of node" in name for segment in found["segments"] for name in segment["holds"])
 
 
+def test_a_node_that_is_started_as_a_plain_broker_says_what_that_means(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Forgotten in a restart by hand: what is put then is confirmed, and no other node ever hears of it."""
+    with oncemq.Broker(tmp_path / "node", mesh=MeshPlace("tcp://127.0.0.1:*")), oncemq.Broker(tmp_path / "plain"):
+        pass
+    for name in ("node", "plain"):
+        with oncemq.Broker(tmp_path / name):
+            assert ("without --mesh" in caplog.text) == (name == "node")
+        caplog.clear()
+
+
+@pytest.mark.parametrize("option", ["--address", "--live-address", "--mesh", "--advertise", "--join"])
+def test_a_port_that_does_not_exist_is_a_usage_error(tmp_path: Path, alone: Shell, option: str) -> None:
+    """ZeroMQ would listen at 34463."""
+    usual = {"--address": "tcp://127.0.0.1:*", "--mesh": "tcp://127.0.0.1:*"}
+    options = [word for pair in (usual | {option: "tcp://127.0.0.1:99999"}).items() for word in pair]
+    ended = alone("serve", tmp_path / "data", *options, local=True)
+    assert ended.code == Exit.USAGE
+    assert "65535" in ended.err
+
+
 def test_options_of_a_mesh_without_a_mesh_are_a_usage_error(tmp_path: Path, alone: Shell) -> None:
     ended = alone("serve", tmp_path / "data", "--join", "tcp://127.0.0.1:7000", local=True)
     assert ended.code == Exit.USAGE
@@ -90,6 +110,11 @@ def test_settings_come_from_a_file_the_environment_and_flags_and_the_later_wins(
         ([], "heartbeat_ms = 500", "no table .mesh."),
         (["active=0"], "", "1 or more"),
         (["request_messages=10"], "", "64 or more"),
+        (["heartbeat_ms=0"], "", "10 or more"),
+        (["heartbeat_timeout_ms=0"], "", "10 or more"),
+        (["digest_grace_ms=0"], "", "10 or more"),
+        (["early_bytes=2000000000"], "", "1,073,741,824 or less"),
+        (["early_messages=1000000"], "", "100,000 or less"),
         (["heartbeat_ms=500", "heartbeat_timeout_ms=500"], "", "several times heartbeat_ms"),
     ],
 )

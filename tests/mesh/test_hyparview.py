@@ -214,6 +214,27 @@ def test_an_acceptance_that_comes_too_late_is_given_back() -> None:
     assert len(node.active) == 5
 
 
+def test_whoever_is_asked_by_one_name_and_answers_by_another_is_a_neighbour_by_its_own() -> None:
+    """`--join` names a number, and the node there calls itself by the name of its machine."""
+    node = machine(contacts=("10.0.0.5",))
+    [(to, ask)] = said(node)
+    assert to == "10.0.0.5"
+    node.hear(5, "host", p.NeighbourReply(ask.link, True))
+    assert list(node.active) == ["host"] and not node._asked
+    node.hear(5, "host", p.Heartbeat(ask.link, bytes(8)))
+    for now_ms in range(1_000, 20_000, 1_000):
+        node.tick(now_ms)
+    assert said(node) == [], "no goodbye, and the other name is not asked beside it"
+
+
+def test_a_reply_to_an_ask_of_somebody_else_changes_nothing_for_a_neighbour() -> None:
+    node = machine(contacts=("c",))
+    [(_, ask)] = said(node)
+    numbers = befriend(node, "a")
+    node.hear(5, "a", p.NeighbourReply(ask.link, True))
+    assert node.active["a"].number == numbers["a"] and "c" in node._asked
+
+
 def test_an_acceptance_nobody_waits_for_is_given_back() -> None:
     node = machine()
     node.hear(0, "q", p.NeighbourReply(99, True))

@@ -19,6 +19,7 @@ from oncemq.mesh.packets import Had, Origin, Priority, Range, Reason
 from oncemq.mesh.records import BaselineTaken, GivenUp, StartedNode, Taken
 from oncemq.mesh.state import NodeState
 from oncemq.mesh.vectors import Watermarks
+from oncemq.wire.mesh_codec import decode, encode
 from tests.mesh.helpers import BLOCK, ME, Alone, X, Y, sent, spread, tied
 
 ORIGINS = [Origin(bytes([index]) * 16, b"s" * 16) for index in range(5)]
@@ -284,6 +285,17 @@ def test_a_vector_is_answered_with_what_the_other_lacks_and_asks_for_what_we_lac
     assert sent(speech, p.Vector) == [("a", p.Vector((Had(Y, 1),), is_answer=True))]
     assert sent(speech, p.Request) == [("a", p.Request((Range(X, 1, 2),)))]
     assert sent(alone.hear("a", p.Vector((Had(X, 2),), is_answer=True)), p.Request) == [], "it is on its way already"
+
+
+def test_whoever_lacks_thousands_of_origins_is_answered_in_packets_that_can_be_read() -> None:
+    alone = Alone()
+    alone.befriend("a")
+    for number in range(2_500):
+        alone.state.had.raise_to(Origin(number.to_bytes(16, "big"), b"1" * 16), 1)
+    answers = sent(alone.hear("a", p.Vector(())), p.Vector)
+    heard = [entry for _, answer in answers for entry in decode([encode("m", answer)])[1].entries]
+    assert heard == list(alone.state.had.entries())
+    assert all(answer.is_answer for _, answer in answers), "none of them asks for an answer"
 
 
 def test_long_absences_are_made_up_for_in_portions() -> None:

@@ -147,6 +147,58 @@ def test_h38_a_copy_that_is_damaged_where_it_is_stored_counts_as_denied() -> Non
     assert alone.numbers(X) == [2]
 
 
+def test_h38_what_is_damaged_inside_a_transaction_is_asked_for_now_and_then_and_given_up_with_its_beginning() -> None:
+    """Whoever has the beginning, and denies the rest, was asked for the beginning at once again, for ever."""
+    alone = Alone(retention_ms=10_000, heartbeat_timeout_ms=10**9)
+    alone.befriend("a")
+    asked = _serve(alone, alone.hear("a", p.Vector((Had(X, 5),))), damaged=(3,), tied=3)
+    while not given_up(alone) and alone.now_ms < 60_000:
+        asked += _serve(alone, alone.tick(500), damaged=(3,), tied=3)
+    assert given_up(alone) == [GivenUp(X, 1, 3)]
+    assert alone.numbers(X) == [4, 5]
+    assert len(asked) < 10
+    assert asked[1] == Range(X, 3, 3), "what is here is not asked for again"
+
+
+@pytest.mark.parametrize("damaged", [(3, 4), (1, 5)], ids=["one behind the other", "apart"])
+def test_h38_of_two_damaged_messages_the_second_does_not_hide_the_first(damaged: tuple[int, ...]) -> None:
+    """Each is denied by itself; whoever remembered the last denial only asked for the first at once again, for ever."""
+    alone = Alone(retention_ms=10_000, heartbeat_timeout_ms=10**9, early_messages=64)
+    alone.befriend("a")
+    asked = _serve(alone, alone.hear("a", p.Vector((Had(X, 9),))), damaged=damaged, tied=0)
+    while alone.state.had[X] < 9 and alone.now_ms < 60_000:
+        asked += _serve(alone, alone.tick(500), damaged=damaged, tied=0)
+    lost = [number for record in given_up(alone) for number in range(record.first, record.last + 1)]
+    assert lost == list(damaged)
+    assert alone.numbers(X) == [number for number in range(1, 10) if number not in damaged]
+    assert len(asked) < 20
+
+
+def test_what_is_denied_further_on_ends_no_request_for_what_is_next() -> None:
+    """What was asked for is on its way: asked for again at every such denial, it would come many times."""
+    alone = Alone()
+    alone.befriend("a")
+    assert len(sent(alone.hear("a", p.Vector((Had(X, 9),))), p.Request)) == 1
+    for number in (4, 6, 8):
+        assert sent(alone.hear("a", p.Denied(Range(X, number, number), is_gone=True, is_final=False)), p.Request) == []
+    asked = [each for number in (1, 2, 3) for each in sent(alone.hear("a", spread(number, is_copy=True), BLOCK), p.Request)]
+    assert asked == [("a", p.Request((Range(X, 4, 9),)))], "then it goes on"
+
+
+def _serve(alone: Alone, speech: list[Any], *, damaged: tuple[int, ...], tied: int) -> list[Range]:
+    """Answer requests as a neighbour would at which some messages are damaged; the first ones are a transaction."""
+    asked: list[Range] = []
+    while (requests := sent(speech, p.Request)) and len(asked) < 100:
+        speech = []
+        for to, packet in requests:
+            asked += packet.ranges
+            for number in range(packet.ranges[0].first, packet.ranges[0].last + 1):
+                denied = p.Denied(Range(X, number, number), is_gone=True, is_final=False)
+                is_damaged = number in damaged
+                speech += alone.hear(to, denied) if is_damaged else alone.hear(to, part(number, X, has_more=number < tied), BLOCK)
+    return asked
+
+
 # --- joining and leaving --------------------------------------------------------------------------------
 
 

@@ -13,6 +13,7 @@ RARE = {
     302: "two nodes leave at once, and the others return later",
     309: "two halves forget each other, and find each other again",
     597: "a node returns with little memory, and one in reserve has what it missed",
+    1528: "links that replace others are handed what is held, for ten seconds after the last put; then it is quiet",
 }
 
 

@@ -13,10 +13,11 @@ import pytest
 import zmq
 
 import oncemq
+from oncemq.adapters import zmq_mesh
 from oncemq.adapters.zmq_mesh import ZmqLinks
 from oncemq.adapters.zmq_network import ZmqNetwork
 from oncemq.client.broker import MeshPlace
-from oncemq.limits import MESH_LINK_BACKLOG_PACKETS, MESH_LINK_BYTES, MESH_LINK_PACKETS, MIB
+from oncemq.limits import MESH_LINK_BACKLOG_PACKETS, MESH_LINK_BYTES, MESH_LINK_PACKETS, MESH_LINK_SPARE_MS, MESH_LINKS_MAX, MIB
 from oncemq.mesh.packets import Baseline, Had, Join, Origin, Spread, Vector
 from oncemq.wire.mesh_codec import encode
 from tests.cli.harness import wait_until
@@ -98,6 +99,28 @@ def _fill(here: ZmqLinks, address: str, packet: list[bytes]) -> int:
         sent += 1
         assert sent < 100_000, "no bound"
     return sent
+
+
+def test_however_many_are_spoken_to_links_are_bounded_and_those_in_use_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever makes up senders, or a crowd that joins at once, must not use up the descriptors of clients and journal."""
+    now_ms = [1_000_000]
+    monkeypatch.setattr(zmq_mesh, "_now_ms", lambda: now_ms[0])
+    with links() as (_, here), links() as (network, neighbour):
+        assert here.send(neighbour.address, [b"first"])
+        strangers = [f"tcp://127.0.0.1:{port}" for port in range(1, MESH_LINKS_MAX + 50)]
+        taken = [here.send(address, [b"hello"]) for address in strangers]
+        assert taken == [True] * (MESH_LINKS_MAX - 1) + [False] * 50, "all of them are in use, as far as one can tell"
+        now_ms[0] += MESH_LINK_SPARE_MS
+        assert here.send(neighbour.address, [b"second"])
+        assert here.send("tcp://127.0.0.1:9999", [b"hello"]), "one that was not used gives way"
+        got: list[bytes] = []
+
+        def collect() -> bool:
+            while (frames := neighbour.receive()) is not None:
+                got.append(bytes(frames[0]))
+            return len(got) == 2
+
+        wait_for(network, collect, "the neighbour's link is not the one that went")
 
 
 @pytest.mark.parametrize("address", ["ipc:///tmp/somewhere", "inproc://here", "no address", "tcp://", ""])

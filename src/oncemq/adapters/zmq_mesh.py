@@ -28,6 +28,8 @@ from oncemq.limits import (
     MESH_LINK_BYTES,
     MESH_LINK_IDLE_MS,
     MESH_LINK_PACKETS,
+    MESH_LINK_SPARE_MS,
+    MESH_LINKS_MAX,
     MIB,
 )
 from oncemq.ports import Frames
@@ -137,6 +139,8 @@ class ZmqLinks:
             if address.partition("://")[0] != self.address.partition("://")[0]:
                 self._broken.append(address)  # Nobody is led to another kind of place by what others say.
                 return True
+            if len(self._links) >= MESH_LINKS_MAX and not self._spare_one():
+                return False
             try:
                 link = self._links[address] = _Link(self._context, address)
             except zmq.ZMQError:
@@ -144,6 +148,17 @@ class ZmqLinks:
                 return True
         link.used_ms = _now_ms()
         return link.send(frames)
+
+    def _spare_one(self) -> bool:
+        """Close the link that was not used for longest, if that is long enough: a journal and clients need descriptors too.
+
+        Nothing is waited for: whoever has not taken a packet by now may not be there, or be many who are not.
+        """
+        address = min(self._links, key=lambda each: (bool(self._links[each].queue), self._links[each].used_ms))
+        is_spare = _now_ms() - self._links[address].used_ms >= MESH_LINK_SPARE_MS
+        if is_spare:
+            self._drop(address, is_broken=True)
+        return is_spare
 
     def room_bytes(self, address: str) -> int:
         link = self._links.get(address)

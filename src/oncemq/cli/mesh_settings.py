@@ -26,12 +26,16 @@ OTHERS = frozenset({"JOIN", "ADDRESS", "ADVERTISE", "CONFIG"})
 """Variables of that prefix that are no settings."""
 LEAST = {
     **dict.fromkeys(("active", "dials_max", "ask_timeout_ms", "backoff_ms", "request_timeout_ms"), 1),
+    **dict.fromkeys(("heartbeat_ms", "heartbeat_timeout_ms", "digest_grace_ms"), 10),
     **dict.fromkeys(("early_messages", "request_messages"), TRANSACT_PUTS_MAX),
     "early_bytes": BLOCK_BYTES_MAX,
     "retention_ms": 1_000,
     "retention_bytes": MIB,
 }
-"""Below these a node would find nobody, spin, forget what it has just stored, or never get a whole transaction together."""
+"""Below these a node would find nobody, count everybody as dead, never notice what it misses, spin, forget what it has just
+stored, or never get a whole transaction together."""
+MOST = {"early_messages": 100_000, "early_bytes": 1024 * MIB}
+"""What waits may have its turn all at once, and is written as one group: above these that would not fit into a segment."""
 
 
 def read_settings(file: Path | None, pairs: Iterable[str], environment: Mapping[str, str] | None = None) -> MeshSettings:
@@ -51,7 +55,7 @@ def read_settings(file: Path | None, pairs: Iterable[str], environment: Mapping[
             raise UsageError(f"--set {pair!r}: use NAME=VALUE, like --set heartbeat_ms=500")
         found[name] = value
     settings = MeshSettings(**{name: _number(name, value) for name, value in found.items()})
-    if 0 < settings.heartbeat_timeout_ms <= settings.heartbeat_ms:
+    if settings.heartbeat_timeout_ms <= settings.heartbeat_ms:
         raise UsageError(
             f"heartbeat_timeout_ms = {settings.heartbeat_timeout_ms}: every neighbour would count as dead between two"
             f" heartbeats; use several times heartbeat_ms, which is {settings.heartbeat_ms}"
@@ -82,4 +86,6 @@ def _number(name: str, value: object) -> int:
         number = -1
     if number < least:
         raise UsageError(f"{name} = {value!r}: use a whole number, {least:,} or more")
+    if number > MOST.get(name, number):
+        raise UsageError(f"{name} = {value!r}: use a whole number, {MOST[name]:,} or less")
     return number

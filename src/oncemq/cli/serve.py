@@ -46,6 +46,8 @@ _SIGNAL_DELAY_MS = 100
 """How long a signal may go unnoticed while nothing else happens."""
 _SEGMENT_BYTES_MIN = 64 * 1024
 _ADDRESS = re.compile(r"(ipc|inproc)://.+|tcp://\S+:(\d+|\*)")
+_PORT = re.compile(r"\Atcp://.*:(\d+)\Z")
+_PORT_MAX = 65_535
 _LOOPBACK = re.compile(r"(ipc|inproc)://.*|tcp://(127(\.\d+){3}|localhost|\[::1\]):.*")
 
 
@@ -83,6 +85,8 @@ def serve(
 
     output = output_of(context)
     set_up(log_level, log_format)
+    for each in filter(None, (address, live_address, mesh, advertise, *(join or []))):
+        _check_port(each)
     place = _place(mesh, join or [], advertise, mesh_config, setting or [])
     for each in filter(None, (address, live_address, mesh)):
         if _LOOPBACK.fullmatch(each) is None:
@@ -137,6 +141,13 @@ def _place(mesh: str, join: list[str], advertise: str, config: Path | None, pair
         if _ADDRESS.fullmatch(each) is None:  # Nobody answers there, and a node would wait for that for ever.
             raise UsageError(f"{each!r} is no address of a node: use one like tcp://10.0.0.5:7000")
     return MeshPlace(mesh, tuple(join), advertise, read_settings(config, pairs))
+
+
+def _check_port(address: str) -> None:
+    """ZeroMQ takes any number, and listens at what is left of it in two bytes: nobody would look for it there."""
+    found = _PORT.search(address)
+    if found is not None and int(found[1]) > _PORT_MAX:
+        raise UsageError(f"{address!r}: ports end at {_PORT_MAX}")
 
 
 def segment_bytes(text: str) -> int:

@@ -14,9 +14,9 @@ from __future__ import annotations
 
 import enum
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
-from oncemq.limits import MESH_DIGESTS_KEPT, MESH_OTHERS_ASKED, MESH_RANGES_MAX
+from oncemq.limits import MESH_DIGESTS_KEPT, MESH_OTHERS_ASKED, MESH_RANGES_MAX, MESH_VECTOR_ENTRIES
 from oncemq.mesh.dice import pick
 from oncemq.mesh.packets import NOWHERE, Address, Denied, Had, Heartbeat, Leaver, MeshPacket, Origin, Range, Request, Vector
 from oncemq.mesh.settings import MeshSettings
@@ -91,9 +91,11 @@ class _Hole:
 
 
 class AntiEntropy:
-    def __init__(self, had: Watermarks, settings: MeshSettings, dice: Dice) -> None:
+    def __init__(self, had: Watermarks, settings: MeshSettings, dice: Dice, next_missing: Callable[[Origin], int]) -> None:
+        """`next_missing` knows what waits: who lacks the rest of a transaction is not asked for its beginning for ever."""
         self.sends: list[tuple[Address, MeshPacket]] = []
         self._had = had
+        self._next_missing = next_missing
         self._settings = settings
         self._dice = dice
         self._neighbours: dict[Address, _Neighbour] = {}
@@ -193,8 +195,8 @@ class AntiEntropy:
             for entry in vector.entries:
                 self._claim(neighbour, entry)
         lacking = () if vector.is_answer else tuple(self._had.lacking(vector))
-        if lacking:
-            self.sends.append((sender, Vector(lacking, is_answer=True)))
+        cuts = range(0, len(lacking), MESH_VECTOR_ENTRIES)
+        self.sends += [(sender, Vector(lacking[cut : cut + MESH_VECTOR_ENTRIES], is_answer=True)) for cut in cuts]
 
     def _claim(self, neighbour: _Neighbour, entry: Had) -> None:
         """It says to have something. What it did not have earlier it may have got; what it has no more it will not get again."""
@@ -254,11 +256,29 @@ class AntiEntropy:
         if neighbour is None:
             return
         origin = packet.range.origin
-        neighbour.denials[origin] = packet
-        neighbour.claims.pop(origin, None)
+        neighbour.denials[origin] = self._joined(neighbour.denials.get(origin), packet)
         pull = self._pulls.get(origin)
+        if pull is not None and pull.neighbour == sender and packet.range.first > self._next_missing(origin):
+            pull.last = min(pull.last, packet.range.first - 1)  # What lies before it is on its way.
+            return
+        neighbour.claims.pop(origin, None)
         if pull is not None and pull.neighbour == sender:
             del self._pulls[origin]
+
+    def _joined(self, before: Denied | None, packet: Denied) -> Denied:
+        """What a neighbour denies of an origin, so that it is not asked again for what is missing next.
+
+        It may have said that before, and deny something behind it too: two damaged messages are denied one by one.
+        """
+        denied = packet.range
+        if before is None or not before.range.first <= self._next_missing(denied.origin) <= before.range.last:
+            return packet
+        if denied.first <= before.range.first:
+            return packet
+        if denied.first > before.range.last + 1:
+            return before
+        both = Range(denied.origin, before.range.first, max(before.range.last, denied.last))
+        return Denied(both, before.is_gone and packet.is_gone, before.is_final and packet.is_final)
 
     # --- holes --------------------------------------------------------------------------------------------
 
@@ -315,7 +335,7 @@ class AntiEntropy:
 
         Nodes may keep messages for different times: one neighbour's word is final once others have been asked too.
         """
-        first = self._had[origin] + 1
+        first = self._next_missing(origin)
         denials = [neighbour.denials.get(origin) for neighbour in self._neighbours.values()]
         said = [denied for denied in denials if denied is not None and denied.range.first <= first <= denied.range.last]
         is_old = now_ms - hole.since_ms >= self._settings.retention_ms
@@ -340,7 +360,7 @@ class AntiEntropy:
             hole.asked[chosen] = None
         else:
             return
-        first = self._had[origin] + 1
+        first = self._next_missing(origin)
         last = min(hole.end, first + self._settings.request_messages - 1)
         self._pulls[origin] = _Pull(chosen, last, now_ms + self._settings.request_timeout_ms)
         self.sends.append((chosen, Request((Range(origin, first, last),))))
@@ -356,5 +376,5 @@ class AntiEntropy:
 
     def _denies(self, neighbour: _Neighbour, origin: Origin) -> bool:
         denied = neighbour.denials.get(origin)
-        first = self._had[origin] + 1
+        first = self._next_missing(origin)
         return denied is not None and denied.range.first <= first <= denied.range.last

@@ -54,6 +54,13 @@ class EarlyMessages:
         waiting = self._waiting.get(origin, {})
         return all(each in waiting for each in range(had[origin] + 1, number))
 
+    def next_missing(self, origin: Origin, had: Watermarks) -> int:
+        """The next number that is not here: of a transaction that has begun to come, the first that has not."""
+        number, waiting = had[origin] + 1, self._waiting.get(origin, {})
+        while number in waiting:
+            number += 1
+        return number
+
     def _make_room(self, origin: Origin, had: Watermarks) -> bool:
         """Forget one message that is not in line; of two transactions that do not both fit, that of the smaller origin stays."""
         for other, waiting in self._waiting.items():

@@ -247,6 +247,8 @@ class Membership:
                 return True
 
     def _on_neighbour_reply(self, now_ms: int, sender: Address, packet: p.NeighbourReply) -> None:
+        if (asked := self._relations.rename(packet.link, sender)) != NOWHERE:
+            self.reserve.bury(now_ms, asked)  # Kept as another node, it would be asked beside the one it is.
         ask = self._asked.get(sender)
         if ask is None or ask.number != packet.link:
             link = self.active.get(sender)
@@ -372,12 +374,10 @@ class Membership:
         origin = packet.origin
         if origin == self.me:
             return
-        ttl = packet.ttl - 1
-        if ttl > 0 and len(self.active) > 1:
-            onward = [each for each in self.active if each not in (sender, origin)]
-            if onward:
-                self._send(pick(self._dice, onward), p.Shuffle(origin, packet.ids, ttl))
-                return
+        onward = [each for each in self.active if each not in (sender, origin)]
+        if packet.ttl > 1 and len(self.active) > 1 and onward:
+            self._send(pick(self._dice, onward), p.Shuffle(origin, packet.ids, packet.ttl - 1))
+            return
         answer = self.passive.sample(len(packet.ids))
         self._send(origin, p.ShuffleReply(tuple(answer)))
         self._integrate(packet.ids, answer)

@@ -97,8 +97,8 @@ class MeshNode:
         self.counters: Counter[str] = Counter()
         self.membership = Membership(me, settings, dice, contacts, remembered)
         self.broadcast: Broadcast = Flood(2 * settings.heartbeat_timeout_ms, settings.hold_messages)
-        self.antientropy = AntiEntropy(state.had, settings, dice)
         self.early = EarlyMessages(settings.early_messages, settings.early_bytes)
+        self.antientropy = AntiEntropy(state.had, settings, dice, lambda origin: self.early.next_missing(origin, state.had))
         self.life = Life.STOPPED
         self._store = store
         self._dice = dice

@@ -13,7 +13,7 @@ from oncemq import limits
 
 
 class MeshSettings(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Times are milliseconds; 0 turns a timer off."""
+    """Times are milliseconds; 0 turns a timer off. Whole nodes need their heartbeats."""
 
     active: int = limits.MESH_ACTIVE
     passive: int = limits.MESH_PASSIVE

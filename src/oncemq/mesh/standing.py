@@ -11,7 +11,7 @@ from __future__ import annotations
 import enum
 
 from oncemq.errors import invariant
-from oncemq.mesh.packets import Address, Priority
+from oncemq.mesh.packets import NOWHERE, Address, Priority
 
 
 class Standing(enum.Enum):
@@ -81,6 +81,19 @@ class Relations:
         if address in self.active:
             return Standing.NEIGHBOUR
         return Standing.ASKED if address in self.asked else Standing.STRANGER
+
+    def rename(self, number: int, address: Address) -> Address:
+        """Who was asked by one name and answers by another goes by its own: return the name it was asked by, if this is so.
+
+        A contact may be named by a number, and call itself by the name of its machine.
+        """
+        names = [asked for asked, ask in self.asked.items() if ask.number == number and asked != address]
+        if not names or self.standing_of(address) is not Standing.STRANGER:
+            return NOWHERE
+        ask = self.asked[names[0]]
+        self.move(names[0], Cause.UNANSWERED)
+        self.move(address, Cause.ASK, ask)
+        return names[0]
 
     def move(self, address: Address, cause: Cause, to: Link | Ask | None = None) -> None:
         """Change somebody's standing as the table says."""

@@ -35,7 +35,7 @@ FIRST_SEEDS = {
     "splits_stay": 309,
     "only_the_forgotten_are_probed": 309,
     "only_neighbours_are_asked_for_holes": 25,
-    "holes_stay_young": 61,
+    "holes_stay_young": 182,
     "holes_block_for_ever": 61,
     "leavers_count_on_each_other": 302,
 }

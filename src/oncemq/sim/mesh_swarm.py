@@ -42,6 +42,8 @@ TOPICS = ("orders", "payments", "events")
 DRAIN_MS_MAX = 400_000
 RETENTION_MS = 15_000
 REST_MS = 20_000
+HOLD_MS = 2 * MeshSettings().heartbeat_timeout_ms
+"""How long what was told to a neighbour is kept for its replacement (mesh/node.py)."""
 RENDEZVOUS = "n0"
 """The node that everybody knows: it may die and return, but it does not leave."""
 
@@ -276,8 +278,12 @@ class MeshSwarm:
         return drain_ms
 
     def _rest(self) -> None:
-        """At rest there are heartbeats, shuffles, probes, and the odd search for a place that cannot be filled."""
+        """At rest there are heartbeats, shuffles, probes, and the odd search for a place that cannot be filled.
+
+        Before that, new links are handed what is still held for the neighbours they replace, whether they lack it or not.
+        """
         world = self.world
+        world.run(HOLD_MS)
         before = sum(world.sent.values())
         world.run(REST_MS)
         nodes = len(world.running())
