@@ -15,6 +15,7 @@ from oncemq.sim.worker import outcome_of
 
 CAUGHT_BY: dict[str, tuple[int, ...]] = {
     "finishes_a_message_at_hand_over": (217, 160),
+    "begins_what_is_in_doubt_too_late": (4, 7, 8),
     "resumes_at_the_brokers_cursor": (106, 100),
     "resubscribes_at_the_end": (217, 4),
     "retries_with_a_new_number": (469, 9),
@@ -36,6 +37,7 @@ CAUGHT_BY: dict[str, tuple[int, ...]] = {
     "de_duplicates_by_a_window": (469, 147, 9),
     "repeats_another_outcome": (160, 489, 469),
     "trims_what_one_subscriber_still_needs": (489, 306, 253),
+    "trims_what_is_kept_for_ever": (3, 5, 6),
     "acknowledges_what_was_only_prefetched": (315,),
     "accepts_every_hello": (175, 68, 168),
     "serves_fenced_sessions": (53, 69, 106),

@@ -51,6 +51,10 @@ PUBLISHER: list[list[Event]] = [put("a", 0), put("b", 1)]
         pytest.param([told("pub")], False, id="it was told"),
         pytest.param([told("pub"), *put("c", 1)], False, id="it was told and went on"),
         pytest.param(put("c", 1), True, id="it went on in silence"),
+        pytest.param(
+            [event("pub", "start_over", subscription="pub"), *put("c", 1)], False, id="somebody took over aloud from it"
+        ),
+        pytest.param([*put("c", 1), event("sub", "start_over", subscription="sub")], True, id="somebody else took over"),
         pytest.param([event("pub", "welcome")], True, id="it was welcomed in silence"),
         pytest.param([told("sub"), *put("c", 1)], True, id="somebody else was told"),
         pytest.param([event("harness", "crash", name="pub", power_cut=True), *put("c", 1)], False, id="it lost its memory"),
@@ -70,6 +74,38 @@ def test_whoever_does_the_same_again_and_is_told_another_place_has_been_told(mes
     events = [*PUBLISHER[0], *PUBLISHER[1], set_back("broker", copied=2), *again, *log("a", "c", message)]
 
     assert ("lost-write" in check(events)) is guilty
+
+
+KEPT = event("pub", "kept", message="b")
+
+
+@pytest.mark.parametrize(
+    ("since_kept", "since_set_back", "guilty"),
+    [
+        pytest.param(put("c", 2), [], False, id="it left after the copy was made, and its publisher does nothing since"),
+        pytest.param([], [], False, id="nobody knows when it left"),
+        pytest.param(put("c", 2), [told("pub"), *put("d", 1)], False, id="its publisher is told"),
+        pytest.param(put("c", 2), put("d", 1), True, id="its publisher goes on in silence"),
+        pytest.param([], put("d", 1), True, id="it goes on in silence, and nobody knows when the message left"),
+        pytest.param(
+            [event("harness", "crash", name="pub", power_cut=True)], put("d", 1), False, id="it lost its memory in between"
+        ),
+    ],
+)
+def test_a_put_that_was_pending_when_the_broker_was_copied_may_have_been_stored_and_be_gone(
+    since_kept: list[Event], since_set_back: list[Event], *, guilty: bool
+) -> None:
+    pending = [*PUBLISHER[0], event("pub", "put", "invoke", message="b"), KEPT]
+    events = [*pending, *since_kept, set_back("broker", copied=len(pending)), *since_set_back, *log("a", "d")]
+
+    assert ("lost-accept" in check(events)) is guilty
+
+
+def test_a_put_that_had_left_before_the_broker_was_copied_is_never_forgiven() -> None:
+    before = [*PUBLISHER[0], event("pub", "put", "invoke", message="b"), KEPT, *put("c", 2)]
+    events = [*before, set_back("broker", copied=len(before)), *log("a", "x", "c")]
+
+    assert "lost-accept" in check(events)
 
 
 def test_what_was_confirmed_before_the_copy_was_made_is_never_forgiven() -> None:
@@ -109,6 +145,28 @@ def test_who_lost_his_power_at_a_restored_broker_goes_on_where_he_was_or_at_its_
     events = [*before, set_back("broker", 2), POWER_CUT, SUBSCRIBE, *handed, DRAINED]
 
     assert bool(check([*events, *log("a", "b")])) is guilty
+
+
+@pytest.mark.parametrize(
+    ("first", "offset", "guilty"),
+    [
+        pytest.param(1, 2, False, id="what it had is in doubt up to the end of a shorter log"),
+        pytest.param(1, 3, True, id="one is left out behind it"),
+        pytest.param(1, 1, True, id="one is handed out although it was skipped"),
+        pytest.param(4, 5, True, id="what it never had is left out before it"),
+    ],
+)
+def test_who_lost_his_power_at_a_restored_broker_may_skip_what_is_in_doubt(first: int, offset: int, *, guilty: bool) -> None:
+    """It had three messages, of which the broker forgot one; another has come there since."""
+    had = [deliver(message, number) for number, message in enumerate("abc")]
+    before = [*put("a", 0), *put("b", 1), SUBSCRIBE, *put("c", 2), *had, set_back("broker", 5), POWER_CUT]
+    log_since = ["a", "b", "d", "e", "f", "g"]
+    puts = [each for number in range(2, 6) for each in put(log_since[number], number)]
+    skip = event("sub", "skip", subscription="sub", topic_id="7", first=first, end=max(first + 1, 2))
+    rest = [deliver(log_since[number], number) for number in range(offset, 6)]
+    drained = DRAINED | {"end": 6}
+
+    assert ("deliveries" in check([*before, *puts, SUBSCRIBE, skip, *rest, drained, *log(*log_since)])) is guilty
 
 
 @pytest.mark.parametrize(
@@ -177,3 +235,41 @@ def test_a_place_that_is_passed_over_again_is_judged_by_the_last_time() -> None:
     later = put("a", 0)
     assert "skipped-unput" not in check([SUBSCRIBE, skip, *later, skip, *log("a")])
     assert "skipped-unput" in check([SUBSCRIBE, skip, *later, *log("a")])
+
+
+@pytest.mark.parametrize(
+    ("first", "life", "between", "guilty"),
+    [
+        pytest.param(0, 2, [], False, id="it died in between: nobody knows whether it heard the gap"),
+        pytest.param(0, 1, [], True, id="it lives on"),
+        pytest.param(1, 2, [], True, id="from another place"),
+        pytest.param(0, 2, [deliver("c", 2)], True, id="it has gone on since"),
+    ],
+)
+def test_a_gap_is_told_again_only_to_a_new_life_that_has_not_gone_on(
+    first: int, life: int, between: list[Event], *, guilty: bool
+) -> None:
+    def gap(first: int, end: int, life: int) -> Event:
+        return event("sub", "gap", subscription="sub", topic_id="7", first=first, end=end) | {"life": life}
+
+    events = [SUBSCRIBE, gap(0, 2, 1), *between, gap(first, 4, life)]
+
+    assert ("deliveries" in check(events)) is guilty
+
+
+@pytest.mark.parametrize("choice", ["repeat", "skip"])
+@pytest.mark.parametrize(("first", "is_guilty"), [(0, False), (1, False), (2, True)])
+def test_what_is_in_doubt_begins_where_the_next_message_was_due_or_before(choice: str, first: int, is_guilty: bool) -> None:
+    settled = event("sub", choice, subscription="sub", topic_id="7", first=first, end=3)
+    again = [deliver("abc"[offset], offset) for offset in range(first if choice == "repeat" else 3, 3)]
+
+    found = check([*PUBLISHER[0], *PUBLISHER[1], *put("c", 2), SUBSCRIBE, deliver("a", 0), settled, *again, *log("a", "b", "c")])
+
+    assert found == ({"deliveries": ["('sub', '7') was asked about 2 and behind where 1 was next: unseen"]} if is_guilty else {})
+
+
+@pytest.mark.parametrize(("is_kept", "is_guilty"), [(True, True), (False, False)])
+def test_what_is_kept_for_ever_begins_at_its_beginning(is_kept: bool, is_guilty: bool) -> None:
+    end = event("harness", "end", topic_id="7", low=1, end=1, is_limited=False, is_kept=is_kept)
+
+    assert check([*PUBLISHER[0], end]) == ({"retention-law": ["topic 7 is kept for ever, and begins at 1"]} if is_guilty else {})

@@ -150,6 +150,18 @@ def trims_what_one_subscriber_still_needs(patch: Patch) -> None:
 
 
 @bug
+def trims_what_is_kept_for_ever(patch: Patch) -> None:
+    """Where somebody subscribes interest alone counts: what all of them have goes, whatever `retain` says (R10)."""
+    kept = retention.new_low
+
+    def low(topic: Any, store: Any, *, wall_us: int) -> int:
+        interest = retention._interest_low(topic) if topic.subscriptions else 0
+        return max(kept(topic, store, wall_us=wall_us), interest)
+
+    patch.set(broker, "new_low", low)
+
+
+@bug
 def trims_by_unsynced_cursors(patch: Patch) -> None:
     """A cursor counts as soon as it is heard; the record that says so may be lost (H15)."""
     remember = broker.BrokerMachine._remember

@@ -40,6 +40,17 @@ def _pass_over(self: subscriber.Subscriber, span: subscriber.Span) -> None:
 
 
 @bug
+def begins_what_is_in_doubt_too_late(patch: Patch) -> None:
+    """Of several messages in doubt the first is left out: nobody is asked about it, and nobody gets it (R7)."""
+    doubt = subscriber.Subscriber._doubt
+
+    def late(self: subscriber.Subscriber, span: subscriber.Span) -> None:
+        doubt(self, subscriber.Span(span.first + 1, span.end) if span.end - span.first > 1 else span)
+
+    patch.set(subscriber.Subscriber, "_doubt", late)
+
+
+@bug
 def resumes_at_the_brokers_cursor(patch: Patch) -> None:
     """After a crash the slot is ignored (H24)."""
     patch.set(subscriber.Subscriber, "resume", resume_from_cursor)

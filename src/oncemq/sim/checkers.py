@@ -49,11 +49,11 @@ def lost_accept(evidence: Evidence) -> Iterator[str]:
     anew = {str(event["process"]): index for index, event in evidence.steps("anew")}
     forks = evidence.forks
     for index, event in evidence.steps("kept"):
-        process = str(event["process"])
-        if str(event["message"]) in stored or process in given_up or index < anew.get(process, 0):
+        process, message = str(event["process"]), str(event["message"])
+        if message in stored or process in given_up or index < anew.get(process, 0):
             continue
-        if not forks.may_be_dropped(process, index):
-            yield f"{event['message']} was kept in an outbox and is nowhere"
+        if not forks.may_be_dropped(process, index, message):
+            yield f"{message} was kept in an outbox and is nowhere"
 
 
 def _damaged(evidence: Evidence) -> set[str]:
@@ -223,12 +223,13 @@ def deliveries(evidence: Evidence) -> Iterator[str]:
     expected: dict[Lane, int] = {}
     possible: dict[Lane, int] = {}
     """Where a subscription may go on instead, as long as it was handed nothing since it was taken up."""
+    gaps: dict[Lane, tuple[int, int, int]] = {}
+    """The gap that each was told last: from where to where, and which of its lives."""
     renewals = _Renewals()
     for _, event in evidence.steps(*_OF_SUBSCRIPTIONS):
         lane = str(event.get("subscription")), str(event.get("topic_id"))
         if possible and event["op"] in {"deliver", "gap", "skip", "repeat"} and lane in possible:
-            at = possible.pop(lane)
-            expected[lane] = at if at == event.get("offset", event.get("first")) else expected[lane]
+            expected[lane] = _taken_up(event, possible.pop(lane), expected[lane])
         match event["op"]:
             case "deliver" if expected.get(lane) == event["offset"]:
                 expected[lane] += 1
@@ -242,14 +243,24 @@ def deliveries(evidence: Evidence) -> Iterator[str]:
             case "deliver":
                 yield from _delivered(event, lane, expected)
             case "gap" | "skip":
-                yield from _passed_over(event, lane, expected)
+                yield from _passed_over(event, lane, expected, gaps)
             case "repeat":
+                yield from _left_out(event, lane, expected)
                 expected[lane] = int(event["first"] or 0)
             case "drained":
                 if expected.get(lane, 0) < int(event["end"] or 0):
                     yield f"{lane} was handed up to {expected.get(lane)} of {event['end']}: unseen"
             case _:
                 renewals.on_event(event)
+
+
+def _taken_up(event: Event, cursor: int, due: int) -> int:
+    """What is due to whom nobody could tell that the broker was set back: he shows by what comes first what he remembers.
+
+    All of it, or nothing; or that something is in doubt: what he skips then ends where the log does, which is shorter now.
+    """
+    at = int(event.get("offset", event.get("first")) or 0)
+    return cursor if at == cursor else min(at, due) if event["op"] == "skip" else due
 
 
 def _delivered(event: Event, key: Lane, expected: dict[Lane, int]) -> Iterator[str]:
@@ -263,16 +274,39 @@ def _delivered(event: Event, key: Lane, expected: dict[Lane, int]) -> Iterator[s
     expected[key] = offset + 1
 
 
-def _passed_over(event: Event, key: Lane, expected: dict[Lane, int]) -> Iterator[str]:
-    """A gap or a skip is told; a gap begins where the next message was due."""
-    first, end = int(event["first"] or 0), int(event["end"] or 0)
-    if event["op"] == "gap" and first != expected.get(key):
-        yield f"{key} was told a gap [{first}, {end}) where {expected.get(key)} was next"
-    expected[key] = max(end, expected.get(key, 0))
+def _passed_over(event: Event, key: Lane, expected: dict[Lane, int], gaps: dict[Lane, tuple[int, int, int]]) -> Iterator[str]:
+    """A gap or a skip is told; a gap begins where the next message was due.
+
+    Whoever dies before the next call is told the gap again from its beginning: nobody knows whether it was heard.
+    """
+    first, end, life = int(event["first"] or 0), int(event["end"] or 0), int(event["life"] or 0)
+    due = expected.get(key)
+    if event["op"] == "gap":
+        told_first, told_end, told_life = gaps.get(key, (-1, -1, life))
+        is_again = (told_first, told_end) == (first, due) and told_life < life
+        if first != due and not is_again:
+            yield f"{key} was told a gap [{first}, {end}) where {due} was next"
+        gaps[key] = first, end, life
+    else:
+        yield from _left_out(event, key, expected)
+    expected[key] = max(end, due or 0)
+
+
+def _left_out(event: Event, key: Lane, expected: dict[Lane, int]) -> Iterator[str]:
+    """What is in doubt, or damaged, begins where the next message was due, or before: else what lies between is lost unseen."""
+    first, due = int(event["first"] or 0), expected.get(key, 0)
+    if first > due:
+        yield f"{key} was asked about {first} and behind where {due} was next: unseen"
 
 
 def retention_law(evidence: Evidence) -> Iterator[str]:
-    """S16: only a limit takes what a subscription still needs; without one there is nothing to be told."""
+    """S16: only a limit takes what a subscription still needs; without one there is nothing to be told.
+
+    And nothing at all takes what is kept for ever, whether anybody still needs it or not.
+    """
+    for event in evidence.of("end"):
+        if event.get("is_kept") and event["low"]:
+            yield f"topic {event['topic_id']} is kept for ever, and begins at {event['low']}"
     for index, event in evidence.steps("gap", "missed"):
         # A database that was set back, or begun anew because the broker was, asks for what was rightly forgotten.
         is_older = event["op"] == "missed" and evidence.forks.was_touched(str(event["process"]), index)

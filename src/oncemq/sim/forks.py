@@ -4,6 +4,7 @@
 May not: import the product, or forgive silence.
 The idea: what happened after a copy was made is gone once the copy takes the directory's place. That is no offence if whoever
 had seen it is told before going on. Or has done nothing since, or lost its own memory with the power: then nobody could know.
+Who takes over aloud has said that it takes the broker as it is.
 
     copied ............ lost ............ set back ....... told ....... goes on
        └─ events before it are in the copy and bind for ever
@@ -24,7 +25,7 @@ BROKER = "broker"
 class Forks:
     """Everything about set-back directories in one history; places in it are numbers of events."""
 
-    OPERATIONS = ("set_back", "crash", "told", "welcome", "put", "drained")
+    OPERATIONS = ("set_back", "crash", "told", "start_over", "welcome", "put", "drained")
     """What it has to be shown, if any directory was set back."""
 
     def __init__(self, steps: Iterable[tuple[int, Event]]) -> None:
@@ -38,6 +39,7 @@ class Forks:
         """From these on, a process remembers nothing but what its directory says."""
         self._confirmed: dict[tuple[str, str], int] = {}
         """When a process was last told where a message of its own is."""
+        self._receipts: dict[str, list[int]] = defaultdict(list)
         begun: dict[tuple[str, int, str, str], int] = {}
         for index, event in steps:
             self._read(index, event, begun)
@@ -51,7 +53,7 @@ class Forks:
                 self._set_back[str(event["name"])].append((index, int(event["copied"] or 0)))
             case "crash", _ if event.get("power_cut"):
                 self._power_cuts[str(event["name"])].append(index)
-            case "told", _:
+            case (("told" | "start_over"), _):
                 self._told[process].append(index)
                 self._renewals[process].append(index)
             case (("welcome" | "put"), "invoke"):
@@ -60,6 +62,7 @@ class Forks:
                 self._acts[process].append(begun.get(key, index))
                 if operation == "put":
                     self._confirmed[process, str(event["message"])] = index
+                    self._receipts[process].append(index)
                 if operation == "welcome":
                     self._renewals[process].append(index)
 
@@ -89,14 +92,30 @@ class Forks:
             self._is_answered_for(process, index, at, copied) or (copied <= index < at < again) for at, copied in self.broker
         )
 
-    def may_be_dropped(self, process: str, index: int) -> bool:
-        """The same of what the process had kept in its own directory."""
+    def may_be_dropped(self, process: str, index: int, message: str) -> bool:
+        """The same of what the process had kept in its own directory, until the broker had it."""
         own = any(self._is_answered_for(process, index, at, copied) for at, copied in self._set_back[process])
-        return own or self.may_be_gone(process, index)
+        return own or any(
+            self._left_by(process, index, message, at) >= copied and self._was_told(process, index, at)
+            for at, copied in self.broker
+        )
+
+    def _left_by(self, process: str, index: int, message: str, at: int) -> int:
+        """When a message that was kept may at the latest have left for a broker that was set back at `at`.
+
+        At its receipt. Without one it was pending, and left before the next receipt: that is told once all before it have left.
+        """
+        if index >= at or (process, message) in self._confirmed:
+            return index
+        return min(next((place for place in self._receipts[process] if place > index), at), at)
 
     def _is_answered_for(self, process: str, index: int, at: int, copied: int) -> bool:
-        if index < copied or (index > at and _any_between(self._renewals[process], at, index)):
-            return False  # It is in the copy; or it came after the copy was put in its place.
+        return index >= copied and self._was_told(process, index, at)  # Else it is in the copy.
+
+    def _was_told(self, process: str, index: int, at: int) -> bool:
+        """Whether who saw something at `index`, which a directory set back at `at` lacks, was told, or could not be."""
+        if index > at and _any_between(self._renewals[process], at, index):
+            return False  # It came after the copy was put in its place.
         since = max(index, at)
         if _any_after(self._told[process], since) or _any_after(self._power_cuts[process], index):
             return True

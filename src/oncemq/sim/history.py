@@ -24,8 +24,14 @@ class History:
 
     def __init__(self) -> None:
         self.events: list[Event] = []
+        self._time_us = 0
 
     def add(self, time_us: int, process: str, life: int, kind: str, operation: str, fields: Event) -> None:
+        """Note what happened after all that was noted before. Its time says so too: the audit sorts by it.
+
+        The clock of a world may go back by the microseconds that a process took by looking at it.
+        """
+        self._time_us = time_us = max(time_us, self._time_us)
         self.events.append({"t": time_us, "process": process, "life": life, "kind": kind, "op": operation, **fields})
 
     def lines(self) -> Iterator[bytes]:

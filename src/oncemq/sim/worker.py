@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs seeds and writes one JSON line for each: `python -m oncemq.sim.worker FIRST END [DIR]`. `oncemq sim` starts two of these.
+"""Runs seeds and writes one JSON line for each: `python -m oncemq.sim.worker TURN FIRST END [DIR]`. `oncemq sim` starts two.
 
 May not: share anything with its twin but the seeds. The twins have different PYTHONHASHSEEDs and must agree on every trace.
+The idea: both live every world, and as they must agree on its history, one verdict is enough: each judges every second seed.
 Next: sim/swarm.py for what a seed is; cli/sim.py for who compares.
 """
 
@@ -17,12 +18,15 @@ import msgspec
 from oncemq.sim.history import History
 from oncemq.sim.swarm import Outcome, Swarm
 
+TWINS = 2
+"""Workers that run the same seeds, by turns of 0 and 1."""
 
-def outcome_of(seed: int, directory: Path | None = None) -> Outcome:
+
+def outcome_of(seed: int, directory: Path | None = None, *, is_judged: bool = True) -> Outcome:
     """Run a seed; an exception nobody expected is a violation like any other. With a directory, keep the history there."""
     swarm = Swarm(seed)
     try:
-        return swarm.run()
+        return swarm.run(is_judged=is_judged)
     except Exception as problem:
         return Outcome(seed, "", 0, 0, 0, 0, 0, {"crashed": [f"{type(problem).__name__}: {problem}"]})
     finally:
@@ -36,15 +40,21 @@ def keep(history: History, directory: Path) -> None:
     (directory / "history.jsonl").write_bytes(b"".join(line + b"\n" for line in history.lines()))
 
 
-def main(first: int, end: int, directory: Path | None = None) -> None:
+def is_turn(turn: int, seed: int) -> bool:
+    """Whether the twin with this turn is the one that judges this seed."""
+    return seed % TWINS == turn
+
+
+def main(turn: int, first: int, end: int, directory: Path | None = None) -> None:
     logging.disable(logging.CRITICAL)  # What a broker says in a simulated world is nobody's news.
     gc.freeze()
     gc.disable()  # A world is all events, and they live until it ends: garbage is looked for between worlds only.
     for seed in range(first, end):
-        sys.stdout.buffer.write(msgspec.json.encode(outcome_of(seed, directory)) + b"\n")
+        outcome = outcome_of(seed, directory, is_judged=is_turn(turn, seed))
+        sys.stdout.buffer.write(msgspec.json.encode(outcome) + b"\n")
         sys.stdout.buffer.flush()
         gc.collect()
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]), *map(Path, sys.argv[3:]))
+    main(int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), *map(Path, sys.argv[4:]))
