@@ -40,6 +40,49 @@ def relaying() -> list[Event]:
     return swarm.history.events
 
 
+def _put(message: str, offset: int) -> list[Event]:
+    put: Event = {"t": 10 + offset, "process": "p", "life": 1, "op": "put", "message": message}
+    place: Event = {"topic_id": "1", "offset": offset, "stored": True, "duplicate": False}
+    return [{**put, "kind": "invoke"}, {**put, "kind": "ok", **place}, {**put, "kind": "ok", "op": "kept"}]
+
+
+def _heard(seconds: int, life: int, operation: str, **fields: str | int) -> Event:
+    lane: Event = {"subscription": "s", "topic_id": "1"}
+    return {"t": 100 + seconds, "process": "s", "life": life, "kind": "ok", "op": operation, **lane, **fields}
+
+
+def _ended(low: int, end: int, *, is_limited: bool) -> Event:
+    limits: Event = {"topic_id": "1", "low": low, "end": end, "is_limited": is_limited, "is_kept": False}
+    return {"t": 200, "process": "harness", "life": 1, "kind": "ok", "op": "end", **limits}
+
+
+def gap_told_again() -> list[Event]:
+    """A gap that a limit made, told to somebody who dies before the next call, and again from its beginning."""
+    return [
+        _heard(0, 1, "subscribe", start=0),
+        *_put("m0", 0),
+        *_put("m1", 1),
+        _heard(1, 1, "gap", first=0, end=1),
+        _heard(2, 2, "gap", first=0, end=2),
+        _heard(3, 2, "drained", end=2),
+        _ended(2, 2, is_limited=True),
+    ]
+
+
+def damaged_and_trimmed() -> list[Event]:
+    """A message that is told as damaged, skipped, and gone with all that everybody has."""
+    span = {"first": 0, "end": 1}
+    return [
+        _heard(0, 1, "subscribe", start=0),
+        *_put("m0", 0),
+        {"t": 50, "process": "harness", "life": 1, "kind": "ok", "op": "rot"},
+        _heard(1, 1, "damaged", **span),
+        _heard(2, 1, "skip", **span),
+        _heard(3, 1, "drained", end=1),
+        _ended(1, 1, is_limited=False),
+    ]
+
+
 def written(directory: Path, events: Iterable[Event], *, as_table: bool = False) -> Path:
     """Write a run into a directory of its own, as JSON lines or as Parquet."""
     directory.mkdir(parents=True)

@@ -29,6 +29,7 @@ LAWS: dict[Callable[[DataFrame], Judged], tuple[str, ...]] = {
     audit_laws.copies: ("log", "put"),
     audit_laws.places: ("put", *SEEN),
     audit_laws.holes: ("end",),
+    audit_laws.kept_for_ever: ("end",),
     audit_laws.numbers: ("log",),
     audit_laws.streams: ("log",),
     audit_laws.puts: ("put",),

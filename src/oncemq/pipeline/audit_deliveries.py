@@ -34,7 +34,9 @@ def walk(events: DataFrame) -> DataFrame:
     )
     due = _due_after()
     memory = F.max(F.when(due.isNotNull(), F.struct("turn", due.alias("due"))))
-    return moves.withColumn("expected", memory.over(steps.rowsBetween(Window.unboundedPreceding, -1))["due"])
+    gap = F.last(F.when(F.col("op") == "gap", F.struct("first", "end", "life")), ignorenulls=True)
+    before = steps.rowsBetween(Window.unboundedPreceding, -1)
+    return moves.withColumns({"expected": memory.over(before)["due"], "last_gap": gap.over(before)})
 
 
 def _due_after() -> Column:
@@ -50,6 +52,13 @@ def _is_again() -> Column:
     return (F.col("op") == "deliver") & (F.col("offset") < F.col("expected"))
 
 
+def _is_told_again() -> Column:
+    """Whoever dies before the next call is told the gap again from its beginning: nobody knows whether it was heard."""
+    last = F.col("last_gap")
+    is_same = (last["first"] == F.col("first")) & (last["end"] == F.col("expected")) & (last["life"] < F.col("life"))
+    return F.coalesce(is_same, F.lit(False))
+
+
 def _is_ahead() -> Column:
     return (F.col("op") == "deliver") & (F.col("offset") > F.col("expected"))
 
@@ -58,13 +67,19 @@ def deliveries(events: DataFrame) -> Judged:
     """deliveries: in order, once, nothing left out. Which steps out of order are repeats is for `told_apart` to say."""
     is_delivery, due, end = F.col("op") == "deliver", F.coalesce(F.col("expected"), F.lit(0)), F.col("end")
     is_unasked = is_delivery & F.col("expected").isNull()
-    is_misplaced = (F.col("op") == "gap") & ~F.col("first").eqNullSafe(F.col("expected"))
-    missed = F.when(is_misplaced, 1).when(F.col("op") == "drained", F.greatest(end - due, F.lit(0)))
+    is_misplaced = (F.col("op") == "gap") & ~F.col("first").eqNullSafe(F.col("expected")) & ~_is_told_again()
+    is_left_out = F.col("op").isin("skip", "repeat") & (F.col("first") > due)
+    missed = (
+        F.when(is_misplaced, 1)
+        .when(is_left_out, F.col("first") - due)
+        .when(F.col("op") == "drained", F.greatest(end - due, F.lit(0)))
+    )
+    witness = F.when(is_misplaced, _gap_text()).when(is_left_out, _left_out_text()).otherwise(_drained_text())
     unasked = text("%s got %d without a subscription", "subscription", "offset")
     return Judged(
         walk(events),
         [
-            Charge(LAW, LOST, is_delivery, missed, F.when(is_misplaced, _gap_text()).otherwise(_drained_text())),
+            Charge(LAW, LOST, is_delivery, missed, witness),
             Charge(LAW, DUPLICATED, is_delivery, _is_again(), _step_text()),
             Charge(LAW, REORDERED, is_delivery, _is_ahead(), _step_text()),
             Charge(LAW, INVENTED, is_delivery, is_unasked, unasked),
@@ -97,6 +112,10 @@ def _step_text() -> Column:
 
 def _drained_text() -> Column:
     return text("%s was handed up to %d of %d of topic %s", "subscription", "expected", "end", "topic_id")
+
+
+def _left_out_text() -> Column:
+    return text("%s was asked about %d and behind in topic %s where %d was next", "subscription", "first", "topic_id", "expected")
 
 
 def _gap_text() -> Column:

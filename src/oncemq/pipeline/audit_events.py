@@ -27,8 +27,8 @@ from oncemq.limits import AUDIT_PARTITION_BYTES, AUDIT_PARTITIONS_PER_CORE
 
 _TEXTS = ("process", "kind", "op", "message", "topic_id", "subscription", "stream", "name")
 _NUMBERS = ("t", "life", "offset", "start", "first", "end", "bound", "low", "number", "cursor", "told")
-_FLAGS = ("stored", "duplicate", "is_limited")
-_RARE = ("name", "start", "first", "end", "bound", "low", "cursor", "told", "is_limited")
+_FLAGS = ("stored", "duplicate", "is_limited", "is_kept")
+_RARE = ("name", "start", "first", "end", "bound", "low", "cursor", "told", "is_limited", "is_kept")
 """Fields of few events: kept as one, which is null for all others and then costs next to nothing to move and to keep."""
 _TORN = "torn"
 _LOCAL = re.compile("^file:/+")

@@ -50,7 +50,7 @@ def text(form: str, *columns: str) -> Column:
 
 
 def messages(events: DataFrame) -> Judged:
-    """lost-accept and unexpected: what was kept is somewhere, and what is somewhere was put."""
+    """lost-accept and unexpected: what was kept is somewhere, or was and was told as damaged; what is somewhere was put."""
     put = F.col("op") == "put"
     flags = (
         events.where("message is not null")
@@ -65,8 +65,9 @@ def messages(events: DataFrame) -> Judged:
     taken = events.where(is_ok("taken_over")).select(F.xxhash64("run", "name").alias("kept_by"), F.lit(True).alias("is_given_up"))
     limited = events.where(is_ok("end") & F.col("is_limited")).select("run", F.lit(True).alias("has_limit")).distinct()
     known = flags.join(F.broadcast(taken.distinct()), "kept_by", "left").join(F.broadcast(limited), "run", "left")
-    is_kept = F.col("kept_by").isNotNull()
-    is_lost = is_kept & ~F.col("is_seen") & F.col("is_given_up").isNull() & F.col("has_limit").isNull()
+    known = known.join(F.broadcast(_damaged(events)), ["run", "message"], "left")
+    is_kept, is_excused = F.col("kept_by").isNotNull(), F.coalesce("is_given_up", "has_limit", "is_damaged").isNotNull()
+    is_lost = is_kept & ~F.col("is_seen") & ~is_excused
     is_invented = F.col("is_seen") & (~F.col("is_invoked") | F.col("is_failed"))
     lost, invented = text("%s was kept in an outbox and is nowhere", "message"), text("%s was never put", "message")
     return Judged(
@@ -76,6 +77,15 @@ def messages(events: DataFrame) -> Judged:
             Charge("unexpected", "invented", F.col("is_seen"), is_invented, invented),
         ],
     )
+
+
+def _damaged(events: DataFrame) -> DataFrame:
+    """Messages whose receipts name a place that somebody was told is damaged: they may be trimmed unread."""
+    spans = events.where(is_ok("damaged")).select("run", "topic_id", "first", "end")
+    receipts = events.where(is_ok("put") & F.col("offset").isNotNull()).select("run", "topic_id", "offset", "message")
+    is_inside = (F.col("offset") >= F.col("first")) & (F.col("offset") < F.col("end"))
+    told = receipts.join(F.broadcast(spans), ["run", "topic_id"]).where(is_inside)
+    return told.select("run", "message", F.lit(True).alias("is_damaged")).distinct()
 
 
 def copies(events: DataFrame) -> Judged:
@@ -167,6 +177,13 @@ def holes(events: DataFrame) -> Judged:
     size, missing = F.col("end") - F.col("low"), F.col("end") - F.col("low") - F.coalesce(F.col("present"), F.lit(0))
     sentence = text("topic %s has only %d messages in [%d, %d)", "topic_id", "present", "low", "end")
     return Judged(ends.join(present, span, "left"), [Charge("gap-in-log", "lost", size, missing, sentence)])
+
+
+def kept_for_ever(events: DataFrame) -> Judged:
+    """retention-law, second half: nothing takes what is kept for ever, whether anybody still needs it or not."""
+    sentence = text("topic %s is kept for ever, and begins at %d", "topic_id", "low")
+    kept = events.where(is_ok("end") & F.col("is_kept"))
+    return Judged(kept, [Charge("retention-law", "lost", F.lit(True), F.col("low") > 0, sentence)])
 
 
 def _ends(events: DataFrame) -> DataFrame:
