@@ -56,7 +56,13 @@ class Store:
             os.close(descriptor)
 
     def free(self) -> None:
+        """Give all of it back, for good: a power cut must not bring the ballast back, which nobody expects any more."""
         self._ballast.unlink(missing_ok=True)
+        descriptor = os.open(self.place, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
     def close(self) -> None:
         """Let go of it. What a plain directory holds stays."""
