@@ -9,6 +9,9 @@ Next: serve.py and getting.py, which look at the flag between two steps.
 from __future__ import annotations
 
 import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import FrameType, TracebackType
 from typing import Self
 
@@ -32,3 +35,24 @@ class StopAsked:
 
     def _on_signal(self, _number: int, _frame: FrameType | None) -> None:
         self.is_set = True
+
+
+@contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Put signals that ask for an end off until a few lines are done: then whoever waits for them is told.
+
+    For a process that is started, above all: one that runs and is not yet known to whoever ends it would stay for ever.
+    """
+    if threading.current_thread() is not threading.main_thread():  # Nothing interrupts it: handlers run in the main thread.
+        yield
+        return
+    came: list[int] = []
+    numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+    before = {number: signal.signal(number, lambda number, _frame: came.append(number)) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    if came:
+        signal.raise_signal(came[0])

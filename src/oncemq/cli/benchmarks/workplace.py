@@ -20,7 +20,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import oncemq
-from oncemq.cli.signals import StopAsked
+from oncemq.cli.signals import StopAsked, uninterrupted
 
 TOPIC = "bench"
 VALUES_KEPT = 1_000
@@ -93,7 +93,7 @@ class Workplace:
 
     def start(self, *command: str) -> subprocess.Popen[str]:
         """Start a process, with its standard output in our hands; it is ended at the end."""
-        with _uninterrupted():  # A process that is started and not yet known here would stay for ever.
+        with uninterrupted():  # A process that is started and not yet known here would stay for ever.
             process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)  # noqa: S603
             self._stack.callback(end_process, process)
         return process
@@ -152,15 +152,6 @@ def _interruptible() -> Iterator[ExitStack]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-@contextmanager
-def _uninterrupted() -> Iterator[None]:
-    """Put Ctrl-C and its like off until the end of a few lines."""
-    with StopAsked(signal.SIGHUP) as stop:
-        yield
-    if stop.is_set:
-        raise KeyboardInterrupt
 
 
 def file_system_of(directory: Path) -> str:

@@ -19,6 +19,7 @@ from types import TracebackType
 from typing import Self
 
 import oncemq
+from oncemq.cli.signals import uninterrupted
 from oncemq.cli.torturing.ports import reserve_port
 from oncemq.cli.torturing.processes import Child
 from oncemq.core.packets import MeshStatusDone
@@ -59,7 +60,8 @@ class Node:
         command += ["--live-address", "tcp://127.0.0.1:*", "--mesh", self.mesh, "--json", *options]
         for contact in join:
             command += ["--join", contact]
-        self._child = Child(self.name, command, self._errors, crash_at=crash_at)
+        with uninterrupted():  # Or a node that runs is not known here, and nobody ends it.
+            self._child = Child(self.name, command, self._errors, crash_at=crash_at)
 
     def wait_until_ready(self) -> None:
         if self._child is not None:

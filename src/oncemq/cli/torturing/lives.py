@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Generic, TypeVar
 
 from oncemq.cli.exits import Exit
+from oncemq.cli.signals import uninterrupted
 from oncemq.cli.torturing.processes import Child, TortureFailed
 
 DEAD_S = 0.3
@@ -100,8 +101,9 @@ class Troupe(Generic[Player]):
 
     def _spawn(self, name: str, command: list[str], *, crash_at: str = "") -> Child:
         """Start a process that goes with the others."""
-        child = Child(name, command, self.directory / "errors" / f"{name}.log", crash_at=crash_at)
-        self._children.append(child)
+        with uninterrupted():  # Or a process that runs is not known here, and nobody ends it.
+            child = Child(name, command, self.directory / "errors" / f"{name}.log", crash_at=crash_at)
+            self._children.append(child)
         return child
 
 

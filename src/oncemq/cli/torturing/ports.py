@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import random
 import socket
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 
 _FIRST, _END = 20_000, 32_000
 """Below those of /proc/sys/net/ipv4/ip_local_port_range, above those of well-known servers."""
@@ -22,11 +22,12 @@ def reserve_port() -> int:
     """Return a port that is free, as is the one behind it, where a broker publishes."""
     while True:
         port = random.randrange(_FIRST, _END, 2)  # noqa: S311 - a port, not a secret
-        with suppress(OSError):
-            name = socket.socket(socket.AF_UNIX)
+        with ExitStack() as undo, suppress(OSError):
+            name = undo.enter_context(socket.socket(socket.AF_UNIX))
             name.bind(f"\0oncemq-port-{port}")
-            _HELD.append(name)
             with socket.socket() as first, socket.socket() as second:
                 first.bind(("127.0.0.1", port))
                 second.bind(("127.0.0.1", port + 1))
+            _HELD.append(name)
+            undo.pop_all()  # From here on it stays open.
             return port

@@ -24,6 +24,7 @@ from random import Random
 
 import oncemq
 from oncemq.cli.benchmarks.workplace import end_process, read_first_line
+from oncemq.cli.signals import uninterrupted
 from oncemq.errors import PutPending, UsageError
 
 SOURCE, SINK = "spark-in", "spark-out"
@@ -98,18 +99,19 @@ class SparkTorture:
     def _start_broker(self) -> None:
         command = [sys.executable, "-m", "oncemq", "serve", str(self._directory / "broker"), "--address", self._address]
         command += ["--json", "--log-level", "warning"]
-        self._broker = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)  # noqa: S603
-        self._stack.callback(end_process, self._broker)
+        with uninterrupted():  # Or a process that runs is not known here, and nobody ends it; so is it with the driver.
+            self._broker = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)  # noqa: S603
+            self._stack.callback(end_process, self._broker)
         self._address = str(read_first_line(self._broker)["address"])
 
     def _start_driver(self, how_long: str) -> None:
         place = (self._address, SOURCE, SINK, str(self._directory), how_long)
         log = self._stack.enter_context((self._directory / "driver.log").open("ab"))
         self._at_work = (self._directory / "driver.log").read_bytes().count(COPYING.encode())
-        self._driver = subprocess.Popen(  # noqa: S603
-            [sys.executable, "-m", "oncemq.pipeline.copying", *place], stdout=log, stderr=log, start_new_session=True
-        )
-        self._stack.callback(kill_session, self._driver)
+        command = [sys.executable, "-m", "oncemq.pipeline.copying", *place]
+        with uninterrupted():
+            self._driver = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)  # noqa: S603
+            self._stack.callback(kill_session, self._driver)
 
     # --- what happens --------------------------------------------------------------------------------
 
