@@ -334,6 +334,7 @@ def fencing(evidence: Evidence) -> Iterator[str]:
             newest = {}
             for _, process, number in welcomed:
                 newest[process] = max(number, newest.get(process, 0))
+            too_late = {late for late in too_late if late[1] < newest.get(late[0], 0)}  # Nobody newer is known there any more.
         elif event["op"] == "welcome" and event["kind"] == "ok":
             welcomed.append((index, name, life))
             newest[name] = max(life, newest.get(name, 0))
