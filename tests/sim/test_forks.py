@@ -170,6 +170,26 @@ def test_who_lost_his_power_at_a_restored_broker_may_skip_what_is_in_doubt(first
 
 
 @pytest.mark.parametrize(
+    ("since", "handed", "guilty"),
+    [
+        pytest.param("abde", ["d@2", "e@3"], False, id="new messages, where the log ended"),
+        pytest.param("abde", ["e@3"], False, id="all of its memory is there: the known limit"),
+        pytest.param("abde", ["b@1", "d@2", "e@3"], True, id="a message that it was handed before"),
+        pytest.param("abce", ["c@2", "e@3"], True, id="one that came to the same place again"),
+        pytest.param("abde", ["d@2"], True, id="the last is missing"),
+    ],
+)
+def test_who_lost_a_part_of_his_memory_goes_on_with_what_is_new_to_him(since: str, handed: list[str], *, guilty: bool) -> None:
+    """It had three messages and had synced that it had two; these the broker still has, and others behind them since."""
+    had = [deliver(message, number) for number, message in enumerate("abc")]
+    before = [*put("a", 0), *put("b", 1), SUBSCRIBE, *put("c", 2), *had, set_back("broker", 5), POWER_CUT]
+    puts = [each for number in (2, 3) for each in put(since[number], number)]
+    rest = [deliver(message, int(offset)) for message, offset in (each.split("@") for each in handed)]
+
+    assert ("deliveries" in check([*before, *puts, SUBSCRIBE, *rest, DRAINED | {"end": 4}, *log(*since)])) is guilty
+
+
+@pytest.mark.parametrize(
     ("whose", "since", "guilty"),
     [
         pytest.param("broker", [told("sub"), START_OVER, SUBSCRIBE], False, id="told, begun anew"),

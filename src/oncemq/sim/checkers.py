@@ -226,10 +226,11 @@ def deliveries(evidence: Evidence) -> Iterator[str]:
     gaps: dict[Lane, tuple[int, int, int]] = {}
     """The gap that each was told last: from where to where, and which of its lives."""
     renewals = _Renewals()
-    for _, event in evidence.steps(*_OF_SUBSCRIPTIONS):
+    for index, event in evidence.steps(*_OF_SUBSCRIPTIONS):
         lane = str(event.get("subscription")), str(event.get("topic_id"))
         if possible and event["op"] in {"deliver", "gap", "skip", "repeat"} and lane in possible:
-            expected[lane] = _taken_up(event, possible.pop(lane), expected[lane])
+            is_new = event["op"] == "deliver" and not _was_handed(evidence, index, event)
+            expected[lane] = _taken_up(event, possible.pop(lane), expected[lane], is_new=is_new)
         match event["op"]:
             case "deliver" if expected.get(lane) == event["offset"]:
                 expected[lane] += 1
@@ -254,13 +255,21 @@ def deliveries(evidence: Evidence) -> Iterator[str]:
                 renewals.on_event(event)
 
 
-def _taken_up(event: Event, cursor: int, due: int) -> int:
+def _taken_up(event: Event, cursor: int, due: int, *, is_new: bool) -> int:
     """What is due to whom nobody could tell that the broker was set back: he shows by what comes first what he remembers.
 
-    All of it, or nothing; or that something is in doubt: what he skips then ends where the log does, which is shorter now.
+    All of it, or nothing, or the part that was synced. Where the log ends before what he was handed since, that is not even
+    in doubt: what comes there now is new to him. And if something is in doubt, what he skips ends where the log does.
     """
     at = int(event.get("offset", event.get("first")) or 0)
-    return cursor if at == cursor else min(at, due) if event["op"] == "skip" else due
+    return at if at == cursor or (at < due and (is_new or event["op"] == "skip")) else due
+
+
+def _was_handed(evidence: Evidence, index: int, event: Event) -> bool:
+    """Whether the subscription was handed the same message at the same place before."""
+    names = "subscription", "topic_id", "offset", "message"
+    same = [event[name] for name in names]
+    return any([earlier[name] for name in names] == same for number, earlier in evidence.steps("deliver") if number < index)
 
 
 def _delivered(event: Event, key: Lane, expected: dict[Lane, int]) -> Iterator[str]:
