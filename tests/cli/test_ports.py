@@ -4,11 +4,13 @@
 from __future__ import annotations
 
 import random
+import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import zmq
 
 from oncemq.cli.torturing.ports import reserve_port
 
@@ -39,14 +41,24 @@ def test_what_one_process_was_given_no_other_is_given_while_it_lives() -> None:
 
 
 def test_a_port_that_another_run_holds_leaves_nothing_open(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The name of a port that was given out is held; whoever draws it again must draw anew, and leave no socket behind."""
+    """Whoever draws a port again that was given out must draw anew, and leave no socket behind."""
     taken = reserve_port()
     chance = random.Random(1)
     drawn = iter([taken] * 50)
     monkeypatch.setattr(random, "randrange", lambda *span: next(drawn, None) or chance.randrange(*span))
     before = open_files()
     assert reserve_port() != taken
-    assert open_files() == before + 1, "only the name of the new port"
+    assert open_files() == before + 2, "only the new port and the one behind it"
+
+
+def test_a_broker_that_comes_back_listens_at_a_reserved_port_and_nobody_else_is_given_it() -> None:
+    port = reserve_port()
+    for _life in range(2):
+        with zmq.Context() as context, context.socket(zmq.ROUTER) as broker:
+            broker.setsockopt(zmq.LINGER, 0)
+            broker.bind(f"tcp://127.0.0.1:{port}")
+        with socket.socket() as other, pytest.raises(OSError, match="in use"):
+            other.bind(("127.0.0.1", port))
 
 
 def open_files() -> int:

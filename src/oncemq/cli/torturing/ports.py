@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ports for brokers that are killed and come back: nobody else's for as long as this process lives.
 
-May not: hand out a port that the system hands out by itself: it must still be free after a kill.
-The idea: to look whether a port is free says nothing about the next moment, in which another run looks too. So whoever takes one
-also takes a name in Linux' abstract socket namespace, which is free again when the process ends, however it ends.
+May not: listen there, or a broker could not.
+The idea: to look whether a port is free says nothing about the next moment. So whoever takes one stays bound to it. Such a port is
+refused to everybody who asks for it in the same way, and the system does not hand it out for a connection; but who sets
+SO_REUSEADDR, as every server does, may listen there, since nobody does yet.
 Next: wires.py for a broker and its clients, cli/meshing/nodes.py for nodes.
 """
 
@@ -14,8 +15,8 @@ import socket
 from contextlib import ExitStack, suppress
 
 _FIRST, _END = 20_000, 32_000
-"""Below those of /proc/sys/net/ipv4/ip_local_port_range, above those of well-known servers."""
-_HELD: list[socket.socket] = []
+"""Below those that Linux hands out by itself, above those of well-known servers."""
+_HELD: list[ExitStack] = []
 
 
 def reserve_port() -> int:
@@ -23,11 +24,9 @@ def reserve_port() -> int:
     while True:
         port = random.randrange(_FIRST, _END, 2)  # noqa: S311 - a port, not a secret
         with ExitStack() as undo, suppress(OSError):
-            name = undo.enter_context(socket.socket(socket.AF_UNIX))
-            name.bind(f"\0oncemq-port-{port}")
-            with socket.socket() as first, socket.socket() as second:
-                first.bind(("127.0.0.1", port))
-                second.bind(("127.0.0.1", port + 1))
-            _HELD.append(name)
-            undo.pop_all()  # From here on it stays open.
+            for each in (port, port + 1):
+                held = undo.enter_context(socket.socket())
+                held.bind(("127.0.0.1", each))
+                held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # From now on, not before: two that both say so would both get it.
+            _HELD.append(undo.pop_all())
             return port
