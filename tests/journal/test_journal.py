@@ -284,6 +284,23 @@ def test_an_older_snapshot_can_still_be_used_after_trimming() -> None:
     assert again.records == ledger.records
 
 
+@pytest.mark.parametrize(("size_bytes", "records"), [(8_000, 2), (100_000, 2), (1_000, 5_000)], ids=["near", "large", "many"])
+def test_what_may_be_needed_and_is_not_written_leaves_no_empty_segments(size_bytes: int, records: int) -> None:
+    """A node asks for room for all that waits for a hole, drain after drain, and writes what clients put meanwhile."""
+    disk = SimDisk(1)
+    journal, ledger = open_journal(disk)
+    before = journal.statistics().bytes_appended
+    for number in range(1, 101):
+        assert journal.prepare(size_bytes, records) >= size_bytes
+        ledger.apply(record := stored(number, number - 1, size=200))
+        journal.append([record])
+        journal.sync()
+    written = journal.statistics().bytes_appended - before
+    assert journal.statistics().rolls <= 1 + written // (SMALL.segment_bytes // 2)
+    disk.kill()
+    assert open_journal(disk, 2)[1].records == ledger.records
+
+
 # --- a full disk (H9, R14) --------------------------------------------------------------------------
 
 

@@ -49,7 +49,7 @@ from oncemq.journal.segment import (
 )
 from oncemq.journal.shelf import Holding, Shelf
 from oncemq.journal.snapshots import prune, write_snapshot
-from oncemq.journal.space import NewSegment, Plan, ensure_reserve, make_segment, size_needed, take_reserve
+from oncemq.journal.space import NewSegment, Plan, ensure_reserve, make_segment, roomy, size_needed, take_reserve
 from oncemq.journal.statistics import JournalStatistics
 from oncemq.journal.whole import Missing
 from oncemq.limits import (
@@ -191,8 +191,10 @@ class Journal:
         changes; `control` then takes the reserve. What the reserve holds is never given to puts.
         """
         self._check_usable()
-        room = self._room(control=control)
-        if size_bytes <= room and (self._records + records <= self._settings.segment_records_max or not self._records):
+        room, records_max = self._room(control=control), self._settings.segment_records_max
+        # What is needed may be much more than what is written (space.py, `roomy`): that is no reason for short segments.
+        is_long = self._records + min(records, records_max // 2) > records_max
+        if size_bytes <= room and not is_long:
             return room
         with self._failing(file_name(SEGMENTS, self._number + 1)):
             self._roll(size_bytes, may_take_reserve=control and size_bytes > room)
@@ -209,7 +211,7 @@ class Journal:
         plan = Plan(self.log_id, self.start_id, self._number + 1, self._end, self._group_number, [])
         needed = size_needed(plan, size_bytes)
         invariant(needed <= SEGMENT_BYTES_MAX, "a group is larger than a segment can be", size_bytes=size_bytes)
-        new = make_segment(self._disk, plan, max(self._settings.segment_bytes, needed))
+        new = make_segment(self._disk, plan, roomy(needed, self._settings.segment_bytes))
         self._is_full = new is None
         if new is None and may_take_reserve:
             new = take_reserve(self._disk, plan, needed)

@@ -18,6 +18,7 @@ from oncemq.journal.segment import (
     HEADER_BYTES,
     NEW,
     RESERVE,
+    SEGMENT_BYTES_MAX,
     SEGMENTS,
     Bytes,
     Group,
@@ -68,6 +69,15 @@ class Plan(msgspec.Struct, frozen=True):
 def size_needed(plan: Plan, size_bytes: int) -> int:
     """How large a segment must be for one group of `size_bytes` record bytes, and for the mark of a clean stop."""
     return plan.end + GROUP_BYTES + size_bytes + GROUP_BYTES
+
+
+def roomy(needed_bytes: int, usual_bytes: int) -> int:
+    """How large a segment is made: half a usual one fits besides what is needed.
+
+    A drain may need much and write little, again and again (a node of a mesh, while much waits for a hole): each such drain
+    would find its segment too small for the next one, and leave one behind that is almost empty.
+    """
+    return min(max(usual_bytes, needed_bytes + usual_bytes // 2), SEGMENT_BYTES_MAX)
 
 
 def make_segment(disk: Disk, plan: Plan, capacity_bytes: int) -> NewSegment | None:
