@@ -89,10 +89,13 @@ class AsyncClient:
     ) -> Receipt | list[Receipt] | None:
         """Store one message; see Client.put."""
         self._floor.expect_no_effects()
-        async with self._numbers:
-            pass  # Not in the middle of a transaction's numbers; puts among themselves need no order.
         options: dict[str, Any] = {"key": key, "headers": headers, "strict": strict, "wait": wait}
-        found: Receipt | list[Receipt] | None = await run(self._client.put, topic, value, **options)
+        found: Receipt | list[Receipt] | None = None
+        async with self._numbers:  # Not in the middle of a transaction's numbers.
+            if not wait:  # What is refused is taken back out of its block, where it must be the last.
+                await run(self._client.put, topic, value, **options)
+        if wait:  # These need no order among themselves.
+            found = await run(self._client.put, topic, value, **options)
         return found
 
     async def put_many(

@@ -100,9 +100,7 @@ class Puts:
 
     def cut(self, block: OpenBlock) -> Entry:
         """Close a block: number it, keep it in the outbox, queue it. A full outbox leaves everything as it was."""
-        self.make_up()
-        if self.publisher.is_held:
-            self.resolve()
+        self._until_free()
         key = block.topics, block.strict
         was_open = self.open_blocks.get(key) is block
         self._closing = _Closing(block)
@@ -113,6 +111,19 @@ class Puts:
                 self.open_blocks.setdefault(key, block)
             self._closing = None
             raise
+
+    def _until_free(self) -> None:
+        """Have the next number be free. All the waiting there is before a block is closed: on an event loop other calls may
+        close every open block meanwhile, so whoever closes one looks for it after this."""
+        while self.publisher.is_held:
+            self.resolve()
+        self.make_up()
+
+    def _cut_if_open(self, block: OpenBlock) -> None:
+        """Close an open block, unless another call has done so by now: nothing is put under two numbers."""
+        self._until_free()
+        if self.open_blocks.get((block.topics, block.strict)) is block:
+            self.cut(block)
 
     def make_up(self) -> None:
         """Finish closing a block that an exception out of nowhere (Ctrl-C, a signal's time-out) has left half-way.
@@ -137,6 +148,8 @@ class Puts:
         return entry
 
     def cut_all(self) -> None:
+        if any(block.values for block in self.open_blocks.values()):
+            self._until_free()
         self.make_up()
         for key, block in list(self.open_blocks.items()):
             if block.values:
@@ -173,10 +186,10 @@ class Puts:
         A broker that is away is no error here: the outbox keeps the block, and refuses by itself when it is full.
         """
         try:
-            self.cut(block)
+            self._cut_if_open(block)
         except OutboxFull:
             self._try_push()  # The broker may be back by now: what it takes makes room.
-            self.cut(block)
+            self._cut_if_open(block)
         self._try_push()
 
     def _push(self) -> None:

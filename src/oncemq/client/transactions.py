@@ -77,6 +77,8 @@ class Transactions:
         nothing of it happened and nobody was told yet."""
         if self._unknown is not None:
             self._finish(self._unknown)
+        else:
+            self._puts.publisher.is_held = False  # An interruption may have left it so, and then nothing could be put any more.
         refusal, self._refusal = self._refusal, None
         if refusal is not None:
             raise refusal
