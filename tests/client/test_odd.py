@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 import stat
 from collections.abc import Callable
 from datetime import datetime
@@ -48,6 +49,23 @@ ODD: dict[str, Callable[[Any], object]] = {
     "a start of 2.5": lambda client: client.subscribe("u", 2.5),
     "retain 5": lambda client: client.admin.create_topic("v", retain=5),
     "limit bytes": lambda client: client.admin.create_topic("v", limit=b"1d"),
+    "strict as text": lambda client: client.put("t", b"x", strict="yes"),
+    "strict as a number": lambda client: client.put("t", b"x", strict=1),
+    "strict as a list": lambda client: client.put("t", b"x", strict=[]),
+    "collect with strict as text": lambda client: client.put("t", b"x", strict="yes", wait=False),
+    "put many with strict as a number": lambda client: client.put_many("t", [b"x"], strict=0),
+    "wait for None": lambda client: client.put("t", b"x", wait=None),
+    "exist_ok as a number": lambda client: client.subscribe("t", exist_ok=0),
+    "durable as text": lambda client: client.transaction(sqlite3.connect(":memory:"), durable="no"),
+    "a table that is a number": lambda client: client.transaction(sqlite3.connect(":memory:"), table=5),
+    "a timeout of True": lambda client: client.get("t", timeout=True),
+    "a receive of True": lambda client: client.receive("t", timeout=True),
+    "a listener of True": lambda client: client.listen("t", timeout=True),
+    "a count of None": lambda client: client.get_many("t", None),
+    "an offset of True": lambda client: client.read("t", True, 1),
+    "topics of a number": lambda client: client.admin.topics(5),
+    "a subscription id of text": lambda client: client.admin.delete_subscription("5"),
+    "forget a number": lambda client: client.admin.forget_client(5),
 }
 
 
@@ -70,10 +88,90 @@ def test_a_start_at_the_beginning_of_time_is_the_beginning(connect: Connect, top
     assert connect("other").subscribe(topic, datetime(1, 1, 1)).start == 0
 
 
-@pytest.mark.parametrize("odd", [{"address": 5}, {"id": 5}, {"id": "x", "state": 5}])
+@pytest.mark.parametrize("seconds", [10**400, 1e308, float("inf")])
+def test_a_time_longer_than_any_clock_is_for_ever(connect: Connect, topic: str, seconds: float) -> None:
+    client = connect()
+    client.subscribe(topic)
+    client.put(topic, b"x")
+    message = client.get(topic, timeout=seconds)
+    assert message is not None
+    assert client.flush(timeout=seconds) == 1
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"address": 5},
+        {"id": 5},
+        {"id": "x", "state": 5},
+        {"id": "x", "state": "a\0b"},
+        {"takeover": "x"},
+        {"takeover": None},
+        {"offline": 1},
+    ],
+)
 def test_odd_arguments_of_connect_are_usage_errors(odd: dict[str, object]) -> None:
     with pytest.raises(oncemq.UsageError):
         oncemq.connect(**{"offline": True, **odd})  # type: ignore[arg-type]
+
+
+# --- text and numbers of the application's own kinds ----------------------------------------------------
+
+
+class Fickle(str):
+    """Text that is equal to nothing any more once it was looked at, as a key of ours would be."""
+
+    is_spoilt = False
+
+    def __eq__(self, other: object) -> bool:
+        if Fickle.is_spoilt:
+            raise RuntimeError("not comparable")
+        return super().__eq__(other)
+
+    def __hash__(self) -> int:
+        if Fickle.is_spoilt:
+            raise RuntimeError("not hashable")
+        return super().__hash__()
+
+    def __str__(self) -> str:
+        return "something else"
+
+
+def test_a_topic_of_a_class_of_its_own_is_its_text_and_is_not_kept(
+    connect: Connect, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was kept among the names that were checked, and spoilt them for everybody who came later with the same text."""
+    client = connect()
+    client.subscribe(Fickle(topic))
+    assert client.put(Fickle(topic), b"0").offset == 0
+    client.put([Fickle(topic)], b"1", wait=False)
+    client.put_many(Fickle(topic), [b"2"])
+    monkeypatch.setattr(Fickle, "is_spoilt", True)
+    assert client.put(topic, b"3").offset == 3
+    found = [client.get(Fickle(topic), timeout=5) for _ in range(2)]
+    assert [message.value for message in (*found, *client.get_many(Fickle(topic), timeout=5)) if message is not None] == [
+        b"%d" % number for number in range(4)
+    ]
+    client.ack(Fickle(topic))
+    client.unsubscribe(Fickle(topic))
+    assert client.close() == 0
+
+
+class Text(str):
+    """As frameworks have it for text that is safe, or translated."""
+
+
+class Number(int):
+    """As libraries have it for numbers with a name."""
+
+
+def test_text_and_numbers_of_classes_of_their_own_are_what_they_stand_for(connect: Connect, topic: str) -> None:
+    client = connect(Text("one"))
+    client.subscribe(topic, Number(0), cursor=Text("local"))
+    client.put(topic, b"x", headers={Text("a"): Text("b")})
+    message, *_ = client.get_many(topic, Number(1), timeout=5)
+    assert message.headers == {"a": "b"}
+    assert [each.value for each in client.read(topic, Number(0), Number(1))] == [b"x"]
 
 
 # --- files ----------------------------------------------------------------------------------------------

@@ -286,6 +286,8 @@ def test_odd_topics_and_counts_are_refused_in_our_words(worker: oncemq.Client, t
     with worker.transaction() as transaction:
         with pytest.raises(oncemq.UsageError):
             transaction.put(bad, b"x")  # type: ignore[arg-type]
+        with pytest.raises(oncemq.UsageError):
+            transaction.put(topic, b"x", strict="yes")  # type: ignore[arg-type]
         for count in (2.5, "a", 0):
             with pytest.raises(oncemq.UsageError):
                 transaction.get_many(topic, count)  # type: ignore[arg-type]

@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
+from oncemq.client.arguments import whole
 from oncemq.client.session import Session
 from oncemq.core import packets as p
 from oncemq.core.packets import Packet
-from oncemq.errors import InvalidName, invariant
-from oncemq.model.names import check_topic, is_client_on_the_wire
+from oncemq.errors import invariant
+from oncemq.model.names import check_client_on_the_wire, check_topic
 from oncemq.model.retention import retention_text
 
 Answer = TypeVar("Answer", bound=Packet)
@@ -28,7 +29,7 @@ class Admin:
         self._next_command = next_command
 
     def topics(self, topic: str = "") -> list[p.TopicInfo]:
-        return list(self._look(p.ListTopics(topic), p.Topics).topics)
+        return list(self._look(p.ListTopics(_some(topic)), p.Topics).topics)
 
     def create_topic(self, topic: str, *, retain: str = "", limit: str = "") -> p.TopicInfo:
         """Create a topic that lives until it is deleted. `retain` and `limit`: "forever", "7d", "10GiB"."""
@@ -43,11 +44,12 @@ class Admin:
         self._carry_out(p.DeleteTopic(self._session.id, self._next_command(), check_topic(topic)), p.CommandDone)
 
     def subscriptions(self, topic: str = "") -> list[p.SubscriptionRow]:
-        return list(self._look(p.ListSubscriptions(topic), p.Subscriptions).subscriptions)
+        return list(self._look(p.ListSubscriptions(_some(topic)), p.Subscriptions).subscriptions)
 
     def delete_subscription(self, subscription_id: int) -> None:
         self._session.ensure()
-        packet = p.DeleteSubscription(self._session.id, self._next_command(), subscription_id)
+        wanted = whole(subscription_id, "a subscription id", 0)
+        packet = p.DeleteSubscription(self._session.id, self._next_command(), wanted)
         self._carry_out(packet, p.CommandDone)
 
     def clients(self) -> list[p.ClientRow]:
@@ -56,9 +58,8 @@ class Admin:
     def forget_client(self, client: str) -> None:
         """Make the broker forget a client with its subscriptions and its put streams."""
         self._session.ensure()
-        if not is_client_on_the_wire(client):
-            raise InvalidName("client id", client)
-        self._carry_out(p.ForgetClient(self._session.id, self._next_command(), client), p.CommandDone)
+        name = check_client_on_the_wire(client)
+        self._carry_out(p.ForgetClient(self._session.id, self._next_command(), name), p.CommandDone)
 
     def stats(self) -> p.StatsDone:
         return self._look(p.Stats(), p.StatsDone)
@@ -81,3 +82,8 @@ class Admin:
     def _typed(reply: Packet, kind: type[Answer]) -> Answer:
         invariant(isinstance(reply, kind), "the broker answered with another packet", got=type(reply).__name__)
         return reply  # type: ignore[return-value]
+
+
+def _some(topic: str) -> str:
+    """A name to look for; the empty one stands for all."""
+    return topic and check_topic(topic)

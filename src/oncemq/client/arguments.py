@@ -12,6 +12,9 @@ from datetime import datetime
 from oncemq.errors import UsageError
 from oncemq.limits import OFFSET_MAX
 
+_FOR_EVER_S = 1e9
+"""Some thirty years: a longer time is as good as none, and fits into every clock."""
+
 
 def as_bytes(value: object) -> bytes:
     """Accept bytes-like values only: guessing an encoding would change what is stored."""
@@ -24,25 +27,31 @@ def milliseconds(timeout: object) -> int | None:
     """Turn seconds as a caller gives them into milliseconds; None is for ever."""
     if timeout is None:
         return None
-    if not isinstance(timeout, int | float) or not timeout >= 0:  # The second also refuses NaN.
+    if not isinstance(timeout, int | float) or isinstance(timeout, bool) or not timeout >= 0:  # The last also refuses NaN.
         raise UsageError(f"a timeout is a number of seconds and cannot be negative, not {timeout!r}")
-    return None if timeout == float("inf") else int(timeout * 1000)
+    return None if timeout > _FOR_EVER_S else int(timeout * 1000)
+
+
+def flags(**given: object) -> None:
+    """True or False, and nothing that merely counts as one: it goes into packets, and "no" counts as true."""
+    for name, value in given.items():
+        if type(value) is not bool:
+            raise UsageError(f"{name} is True or False, not {value!r}"[:200])
 
 
 def as_topics(topic: object) -> tuple[str, ...]:
-    """The topics of a put: one as text, or a list or tuple of them."""
-    if isinstance(topic, str):
-        return (topic,)
-    if not isinstance(topic, list | tuple) or not all(isinstance(name, str) for name in topic):
+    """The topics of a put, as plain text: one, or a list or tuple of them."""
+    names = (topic,) if isinstance(topic, str) else topic
+    if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
         raise UsageError(f"a topic is text, or several in a list or tuple, not {topic!r}"[:200])
-    return tuple(topic)
+    return tuple(map(str.__str__, names))
 
 
 def whole(number: object, what: str, lowest: int) -> int:
     """A whole number of at least that much."""
     if not isinstance(number, int) or isinstance(number, bool) or number < lowest:
         raise UsageError(f"{what} must be a whole number of at least {lowest}, not {number!r}")
-    return number
+    return int(number)
 
 
 def _wall_us(time: datetime) -> int:
@@ -63,7 +72,7 @@ def start_of(start: str | int | datetime) -> tuple[str, int]:
         case bool():
             raise UsageError("start must be 'new', 'earliest', an offset or a datetime")
         case int() if 0 <= start <= OFFSET_MAX:
-            return "offset", start
+            return "offset", int(start)
         case datetime():
             return "time", _wall_us(start)
         case _:

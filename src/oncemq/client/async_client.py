@@ -181,7 +181,8 @@ class AsyncClient:
         client = self._client
         client._check_open()
         self._floor.expect_none("inside a transaction use its own get()")
-        inner = Receive(client._receiving, check_topic(topic), milliseconds(timeout), lambda: None)
+        topic = check_topic(topic)
+        inner = Receive(client._receiving, topic, milliseconds(timeout), lambda: None)
         turn = self._turns.setdefault(topic, asyncio.Lock())
         return AsyncReceive(inner, client._transactions.resolve, turn, self._numbers)
 

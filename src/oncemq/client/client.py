@@ -19,7 +19,7 @@ from typing import Literal, Self, TypeVar, overload
 import msgspec
 
 from oncemq.client.admin import Admin
-from oncemq.client.arguments import as_bytes, as_topics, milliseconds, start_of, whole
+from oncemq.client.arguments import as_bytes, as_topics, flags, milliseconds, start_of, whole
 from oncemq.client.databases import database_of
 from oncemq.client.effects import TABLE, DatabaseTransaction, Effects
 from oncemq.client.gets import Gets
@@ -45,16 +45,7 @@ from oncemq.core.packets import (
 from oncemq.core.publisher import OpenBlock
 from oncemq.core.subscriber import Subscriber
 from oncemq.core.topics import AUTHORITIES, UNDECIDED
-from oncemq.errors import (
-    AlreadySubscribed,
-    ClientClosed,
-    Gap,
-    OnceMQError,
-    PutPending,
-    Refused,
-    UsageError,
-    invariant,
-)
+from oncemq.errors import AlreadySubscribed, ClientClosed, Gap, OnceMQError, PutPending, Refused, UsageError, invariant
 from oncemq.limits import GET_MANY_MAX, OFFSET_MAX
 from oncemq.model.message import Headers, Message, Receipt, Receipts
 from oncemq.model.names import check_topic
@@ -161,7 +152,9 @@ class Client:
         """
         if type(value) is not bytes:
             value = as_bytes(value)
-        topics = (topic,) if isinstance(topic, str) else as_topics(topic)
+        if (type(strict), type(wait)) != (bool, bool):
+            flags(strict=strict, wait=wait)
+        topics = (topic,) if type(topic) is str else as_topics(topic)
         if wait:
             self._check_open()
             entry = self._puts.put_one(topics, value, key, headers, strict)
@@ -183,6 +176,7 @@ class Client:
     ) -> Receipts:
         """Store many messages, in order, and return once all are on the broker's disk."""
         self._check_open()
+        flags(strict=strict)
         topics = as_topics(topic)
         if keys is not None and not isinstance(keys, Iterable):
             raise UsageError(f"keys are a list with one key (or None) per value, not {type(keys).__name__}")
@@ -227,13 +221,14 @@ class Client:
         Subscribing again changes nothing; with exist_ok=False it raises AlreadySubscribed.
         """
         self._check_open()
-        check_topic(topic)
+        flags(exist_ok=exist_ok)
+        topic = check_topic(topic)
         if cursor not in (*AUTHORITIES, UNDECIDED):
             raise UsageError(f"cursor must be one of {', '.join(sorted(AUTHORITIES))}, not {cursor!r}")
         self._session.ensure()
         kind, at = start_of(start)
         try:
-            packet = Subscribe(self._session.id, self._next_command(), topic, kind, at, cursor)
+            packet = Subscribe(self._session.id, self._next_command(), topic, kind, at, str.__str__(cursor))
             info = self._ask(packet, SubscribeDone).subscription
         except AlreadySubscribed:
             if not exist_ok:
@@ -254,7 +249,7 @@ class Client:
     def unsubscribe(self, topic: str) -> None:
         """End the subscription. Raises NoSuchTopic or NotSubscribed if there is none."""
         self._check_open()
-        check_topic(topic)
+        topic = check_topic(topic)
         self._session.ensure()
         held = self._held.get(topic)
         subscription_id = held.subscriber.slot.subscription_id if held is not None else 0
@@ -299,7 +294,7 @@ class Client:
     def get_many(self, topic: str, count: int = 1000, timeout: float | None = None) -> list[Message]:
         """Return up to `count` messages as soon as there is one; [] if none came in time. Finishes all handed out before."""
         self._check_open()
-        whole(count, "the count of get_many", 1)
+        count = whole(count, "the count of get_many", 1)
         try:
             taken = self._gets.get_many(check_topic(topic), min(count, GET_MANY_MAX), milliseconds(timeout))
         except Gap as gap:
@@ -398,9 +393,8 @@ class Client:
     def read(self, topic: str, offset: int, end: int) -> Iterator[Message]:
         """Read messages [offset, end) of any topic: no subscription, nothing finished."""
         self._check_open()
-        whole(offset, "an offset", 0)
-        whole(end, "an end offset", 0)
-        return read_range(self._session, check_topic(topic), offset, min(end, OFFSET_MAX))
+        first, behind = whole(offset, "an offset", 0), min(whole(end, "an end offset", 0), OFFSET_MAX)
+        return read_range(self._session, check_topic(topic), first, behind)
 
     def subscriptions(self) -> list[str]:
         """The topics this client subscribes to."""

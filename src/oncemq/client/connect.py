@@ -18,6 +18,7 @@ import platformdirs
 from oncemq.adapters.os_disk import OsDisk
 from oncemq.adapters.system import SystemClock, SystemEntropy
 from oncemq.adapters.zmq_link import ZmqLink
+from oncemq.client.arguments import flags
 from oncemq.client.client import Client
 from oncemq.client.forks import stay_with_this_process
 from oncemq.client.gets import IN_DOUBT_CHOICES, Gets
@@ -52,6 +53,7 @@ def connect(
     `offline` does not insist on an answer now: puts are kept.
     """
     session_id = SystemEntropy().id16()
+    flags(takeover=takeover, offline=offline)
     kept = state_of(address, id, state, session_id, in_doubt)
     return _assemble(kept, address, session_id, in_doubt=in_doubt, takeover=takeover, offline=offline)
 
@@ -69,6 +71,8 @@ def state_of(address: str, name: str | None, state: str | Path | None, session_i
             raise UsageError("a state directory needs an id: connect(..., id='billing', state=...)")
         return NoState(EPHEMERAL_PREFIX + SystemEntropy().id16().hex())
     client = check_client(name)
+    if "\0" in str(state):
+        raise UsageError("a state directory cannot have a null character in its name")
     directory = Path(state) if state is not None else state_directory(address, client)
     return DirectoryState(OsDisk(directory), str(directory), client, session_id)
 

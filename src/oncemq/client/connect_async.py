@@ -12,6 +12,7 @@ from pathlib import Path
 
 from oncemq.adapters.system import SystemClock, SystemEntropy
 from oncemq.adapters.zmq_loop_link import ZmqLoopLink
+from oncemq.client.arguments import flags
 from oncemq.client.async_client import AsyncClient
 from oncemq.client.bridge import LoopClock, SharedSession, run
 from oncemq.client.client import Client
@@ -33,6 +34,7 @@ async def connect_async(
 ) -> AsyncClient:
     """Connect to a broker from asyncio; the options are those of connect()."""
     session_id = SystemEntropy().id16()
+    flags(takeover=takeover, offline=offline)
     kept = state_of(address, id, state, session_id, in_doubt)
     with ExitStack() as undo:
         undo.callback(kept.close)

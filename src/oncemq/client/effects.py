@@ -17,7 +17,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
-from oncemq.client.arguments import milliseconds, whole
+from oncemq.client.arguments import flags, milliseconds, whole
 from oncemq.client.databases import Database
 from oncemq.client.feeds import NO_BOOKMARK, Bookmark, Feed
 from oncemq.client.gets import Gets
@@ -226,6 +226,9 @@ class DatabaseTransaction:
     """What `client.transaction(connection)` returns. Leaving it without an exception commits; with one, it rolls back."""
 
     def __init__(self, effects: Effects, database: Database, connection: object, name: str, *, durable: bool) -> None:
+        flags(durable=durable)
+        if not isinstance(name, str):
+            raise UsageError(f"a table is named by text, not {type(name).__name__}")
         if not name.replace("_", "a").isalnum() or not name.isascii() or name[:1].isdigit():
             raise UsageError(f"table {name[:60]!r} is not valid: use ASCII letters, digits and '_', not beginning with a digit")
         self._effects = effects

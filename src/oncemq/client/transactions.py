@@ -13,7 +13,7 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Self
 
-from oncemq.client.arguments import as_bytes, as_topics, milliseconds, whole
+from oncemq.client.arguments import as_bytes, as_topics, flags, milliseconds, whole
 from oncemq.client.feeds import Bookmark, Feed
 from oncemq.client.puts import Puts, checked_topics
 from oncemq.client.receiving import Receiving
@@ -204,6 +204,7 @@ class Transaction:
 
     def get(self, topic: str, timeout: float | None = None) -> Message | None:
         """Return the next message of a topic; it is finished by the commit. None if none came in `timeout` seconds."""
+        topic = check_topic(topic)
         feed = self._touch(topic)
         before = feed.place, feed.bookmark
         try:
@@ -218,6 +219,7 @@ class Transaction:
     def get_many(self, topic: str, count: int = 1000, timeout: float | None = None) -> list[Message]:
         """Return up to `count` messages as soon as there is one; [] if none came in time."""
         whole(count, "the count of get_many", 1)
+        topic = check_topic(topic)
         feed = self._touch(topic)
         before = feed.place, feed.bookmark
         try:
@@ -243,6 +245,7 @@ class Transaction:
     ) -> None:
         """Have a message stored by the commit, in one topic or in several."""
         self._check_open()
+        flags(strict=strict)
         topics = checked_topics(as_topics(topic))
         block = self._blocks.get((topics, strict))
         if block is None:
@@ -283,7 +286,7 @@ class Transaction:
         if topic not in self._touched:
             if len(self._touched) >= TRANSACT_ACKS_MAX:
                 raise UsageError(f"a transaction gets from at most {TRANSACT_ACKS_MAX} topics")
-            feed = self._transactions.receiving.claim(check_topic(topic), self)
+            feed = self._transactions.receiving.claim(topic, self)
             self._touched[topic] = feed, feed.place, feed.bookmark
         return self._touched[topic][0]
 

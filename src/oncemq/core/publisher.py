@@ -150,9 +150,14 @@ def _encode_headers(headers: object) -> bytes:
     ):
         raise UsageError("headers must be a dictionary from text to text or bytes")
     try:
-        return msgspec.msgpack.encode(headers)
+        return msgspec.msgpack.encode({_plain(name): _plain(value) for name, value in headers.items()})
     except UnicodeEncodeError as problem:
         raise UsageError(f"headers must be text that can be written as UTF-8 ({problem.reason}), or bytes") from problem
+
+
+def _plain(part: str | bytes) -> str | bytes:
+    """The same text or bytes, of no class of the application's: those cannot be encoded."""
+    return str.__str__(part) if isinstance(part, str) else bytes(part)
 
 
 def expect_confirmed(streams: Sequence[StreamInfo], confirmed: dict[bytes, int]) -> None:

@@ -26,16 +26,32 @@ def is_valid_name(name: str) -> bool:
 
 def check_topic(name: object) -> str:
     """Return `name` if it may name a topic, else raise InvalidName."""
-    if not isinstance(name, str) or not is_valid_name(name):
-        raise InvalidName("topic", str(name))
-    return name
+    return _checked(name, "topic")
 
 
 def check_client(name: object) -> str:
     """Return `name` if it may be a durable client's id, else raise InvalidName."""
-    if not isinstance(name, str) or not is_valid_name(name):
-        raise InvalidName("client id", str(name))
-    return name
+    return _checked(name, "client id")
+
+
+def check_client_on_the_wire(name: object) -> str:
+    """The same for the id of any client that a broker may know."""
+    text = _plain(name)
+    if not is_client_on_the_wire(text):
+        raise InvalidName("client id", text or str(name))
+    return text
+
+
+def _checked(name: object, kind: str) -> str:
+    text = _plain(name)
+    if not is_valid_name(text):
+        raise InvalidName(kind, text or str(name))
+    return text
+
+
+def _plain(name: object) -> str:
+    """The name as plain text: a member of a StrEnum, say, is no key of ours, and cannot be written to the wire."""
+    return str.__str__(name) if isinstance(name, str) else ""
 
 
 def is_client_on_the_wire(name: str) -> bool:
