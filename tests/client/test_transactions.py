@@ -310,3 +310,22 @@ def test_a_refusal_found_out_by_a_put_is_told_to_the_next_transaction(
     with pytest.raises(oncemq.NotCommitted), worker.transaction():
         raise AssertionError
     assert received(worker, topic) == (b"0", 2)
+
+
+def test_a_transaction_that_cannot_be_read_is_over_and_holds_nothing_up(
+    worker: oncemq.Client, topic: str, target: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No copy of it will ever be taken: the next call must not send it again, nor the one after that."""
+    with pytest.raises(oncemq.NotCommitted) as told, worker.transaction() as transaction:
+        transaction.get(topic, timeout=5)
+        transaction.put(target, b"bent")
+        (block,) = transaction._blocks.values()
+        monkeypatch.setattr(block.__class__, "cut", lambda _: bytearray(b"no block"))
+    assert told.value.code == "corrupt_block"
+    monkeypatch.undo()
+    assert worker.put(target, b"stored").stored
+    with worker.transaction() as transaction:
+        message = transaction.get(topic, timeout=5)
+        assert message is not None
+        transaction.put(target, message.value)
+    assert stored(worker, target) == [b"stored", b"0"]

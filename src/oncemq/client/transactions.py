@@ -41,6 +41,12 @@ Touched = tuple[Feed, int, Bookmark]
 """A feed, and where it stood when the transaction first read from it."""
 
 
+_NEVER = frozenset(
+    {Code.BAD_VERSION, Code.UNKNOWN_PACKET, Code.MALFORMED, Code.TOO_LARGE, Code.CORRUPT_BLOCK, Code.CONFLICTING_PUT}
+)
+"""Refusals that depend on nothing but the packet: no copy of it was taken, and none will be."""
+
+
 class Commit:
     """A transaction on its way to the broker."""
 
@@ -48,6 +54,11 @@ class Commit:
         self.packet = packet
         self.body = body
         self.reads = reads
+
+    def set_back(self) -> None:
+        """What it read is read again."""
+        for feed, begin, bookmark in self.reads:
+            feed.set_back(begin, bookmark)
 
 
 class Transactions:
@@ -107,7 +118,11 @@ class Transactions:
         self._unknown = commit
         self._puts.publisher.is_held = True
         reach("client.before_commit")
-        done = self._ask(commit)
+        try:
+            done = self._ask(commit)
+        except NotCommitted:
+            self._give_up(commit)
+            raise
         reach("client.after_commit")
         # In this order: whatever interrupts it, asking again under the same number repeats it and changes nothing.
         self._puts.took(commit.packet.number, commit.packet.numbers)
@@ -134,20 +149,30 @@ class Transactions:
         raise Uncertain("no answer")  # Not reached: the last attempt raises.
 
     def _on_refused(self, problem: Refused, attempt: int) -> None:
-        """No outcome yet. A full disk or a stopping broker may pass; a gap means that the broker forgot what it had confirmed."""
+        """No outcome yet. A full disk or a stopping broker may pass; a gap means that the broker forgot what it had confirmed.
+
+        What the broker will never take is as good as an outcome, except that it has used up no number.
+        """
         if problem.code == Code.GAP_IN_STREAM:
             self.session.fail(Diverged("it has forgotten puts that it had confirmed"))
             self.session.raise_failure()
+        if problem.code in _NEVER:
+            raise NotCommitted(problem.code, problem.text) from problem
         if problem.code not in TRANSIENT_FOR_PUTS:
             raise problem
         if attempt == REQUEST_TRIES:
             raise Uncertain(str(problem)) from problem
         self.session.restart(attempt)
 
+    def _give_up(self, commit: Commit) -> None:
+        """Nothing of it happened, nor will it: its messages come again, and its numbers are the next ones'."""
+        commit.set_back()
+        self._unknown = None
+        self._puts.publisher.is_held = False
+
     def _outcome(self, commit: Commit, done: TransactDone) -> Receipts:
         if done.code:
-            for feed, begin, bookmark in commit.reads:
-                feed.set_back(begin, bookmark)
+            commit.set_back()
             raise NotCommitted(done.code, TEXTS[Code(done.code)])
         for (feed, _, _), ack in zip(commit.reads, commit.packet.acks, strict=True):
             feed.done = feed.confirmed = ack.end
