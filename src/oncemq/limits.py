@@ -179,6 +179,7 @@ MESH_DIGEST_GRACE_MS: Final = 3_000  # Vectors that differ so long are exchanged
 MESH_DIGESTS_KEPT: Final = 64  # Own digests by which a neighbour that lags a little is recognised. guess.
 MESH_REQUEST_TIMEOUT_MS: Final = 2_000  # What was requested and did not come is requested elsewhere. guess.
 MESH_REQUEST_MESSAGES: Final = 500  # Messages of one request. guess: half a second of a slow link at 1 KiB.
+MESH_OTHERS_TRIES: Final = 3  # Requests without an answer after which one of them counts as having nothing. guess.
 MESH_OTHERS_ASKED: Final = 5  # Nodes in reserve asked for what a neighbour has kept long enough. guess: as many as neighbours.
 MESH_RANGES_MAX: Final = 256  # Ranges of one request. guess: fits a header.
 MESH_VECTOR_ENTRIES: Final = 1_000  # Origins of one packet. rule: 44 bytes each, below HEADER_BYTES_MAX.

@@ -123,8 +123,12 @@ def test_what_is_held_is_bounded() -> None:
     assert len(flood.up(0, "c")) == 10
 
 
+def _never(_origin: Origin) -> bool:
+    return False
+
+
 def test_early_messages_are_bounded_by_count_and_bytes() -> None:
-    early = EarlyMessages(2, 2 * (len(BLOCK) + weight_of(spread(2))))
+    early = EarlyMessages(2, 2 * (len(BLOCK) + weight_of(spread(2))), _never)
     assert early.add(spread(2), BLOCK, "a", Watermarks())
     assert early.add(spread(3), BLOCK, "a", Watermarks())
     assert not early.add(spread(4), BLOCK, "a", Watermarks())
@@ -134,7 +138,7 @@ def test_early_messages_are_bounded_by_count_and_bytes() -> None:
 
 
 def test_what_is_tied_comes_out_as_a_whole_or_not_at_all() -> None:
-    early = EarlyMessages(10, 10_000)
+    early = EarlyMessages(10, 10_000, _never)
     assert early.add(tied(2), BLOCK, "a", Watermarks())
     assert early.add(spread(5), BLOCK, "b", Watermarks())
     assert early.pop_whole(X, 2) == []

@@ -50,6 +50,32 @@ def test_of_two_transactions_that_do_not_both_fit_one_gets_through_and_then_the_
     assert alone.node.early.count == 0
 
 
+@pytest.mark.parametrize("came", [2, 3])
+def test_what_came_of_a_transaction_whose_rest_nobody_has_gives_way_to_one_that_is_whole(came: int) -> None:
+    """Its node died while it told it. It comes again once there is room, and is whole when that node returns."""
+    alone = Alone(early_messages=4, heartbeat_timeout_ms=10**9)
+    alone.befriend("a")
+    for number in range(1, came + 1):
+        alone.hear("a", part(number, SMALLER, has_more=True), BLOCK)
+    _deny_the_rest(alone, came + 1)
+    for _ in range(2):  # What was forgotten is asked for again, and takes nothing from what may be whole.
+        for number in range(1, 5):
+            alone.hear("a", part(number, X, has_more=number < 4), BLOCK)
+            alone.hear("a", part(min(number, came), SMALLER, has_more=True), BLOCK)
+    assert (alone.numbers(X), alone.numbers(SMALLER)) == ([1, 2, 3, 4], [])
+    for number in range(1, 5):
+        alone.hear("a", part(number, SMALLER, has_more=number < 4), BLOCK)
+    assert alone.numbers(SMALLER) == [1, 2, 3, 4]
+
+
+def _deny_the_rest(alone: Alone, first: int) -> None:
+    """Answer for a while as a neighbour that has only what came."""
+    for _ in range(4):
+        for to, packet in sent(alone.tick(500), p.Request):
+            assert packet.ranges[0].first == first
+            alone.hear(to, p.Denied(Range(SMALLER, first, first), is_gone=False, is_final=False))
+
+
 def test_what_is_not_in_line_takes_nobody_s_place() -> None:
     alone = Alone(early_messages=2)
     alone.befriend("a")
@@ -147,17 +173,94 @@ def test_h38_a_copy_that_is_damaged_where_it_is_stored_counts_as_denied() -> Non
     assert alone.numbers(X) == [2]
 
 
-def test_h38_what_is_damaged_inside_a_transaction_is_asked_for_now_and_then_and_given_up_with_its_beginning() -> None:
+def test_h38_what_is_damaged_inside_a_transaction_is_asked_for_now_and_then_and_given_up_alone() -> None:
     """Whoever has the beginning, and denies the rest, was asked for the beginning at once again, for ever."""
     alone = Alone(retention_ms=10_000, heartbeat_timeout_ms=10**9)
     alone.befriend("a")
     asked = _serve(alone, alone.hear("a", p.Vector((Had(X, 5),))), damaged=(3,), tied=3)
     while not given_up(alone) and alone.now_ms < 60_000:
         asked += _serve(alone, alone.tick(500), damaged=(3,), tied=3)
-    assert given_up(alone) == [GivenUp(X, 1, 3)]
-    assert alone.numbers(X) == [4, 5]
+    assert given_up(alone) == [GivenUp(X, 3, 3)]
+    assert alone.numbers(X) == [1, 2, 4, 5]
     assert len(asked) < 10
     assert asked[1] == Range(X, 3, 3), "what is here is not asked for again"
+
+
+def test_what_its_node_told_while_it_died_is_given_up_with_the_rest_of_its_transaction() -> None:
+    """Nobody has it whole, and half of it is delivered nowhere."""
+    alone = Alone(retention_ms=10_000, heartbeat_timeout_ms=10**9)
+    alone.befriend("a")
+    for number in (1, 2):
+        alone.hear("a", p.Spread(X, number, ("t",), "p", 1, is_copy=False, has_more=True), BLOCK)
+    while not given_up(alone) and alone.now_ms < 60_000:
+        deny_all(alone, alone.tick(500), last=3, is_final=False)
+    assert (given_up(alone), alone.numbers(X)) == ([GivenUp(X, 1, 3)], [])
+
+
+def test_nothing_is_given_up_while_somebody_in_reserve_gives_more_of_it() -> None:
+    """The neighbours never had it, and memory is small: it takes longer than the retention to come, bit by bit."""
+    alone = Alone(retention_ms=10_000, heartbeat_timeout_ms=10**9, active=1)
+    alone.befriend("a")
+    alone.node.membership.reserve.learn(["giver"])
+    asked = deny_all(alone, alone.hear("a", p.Vector((Had(X, 9),))), last=9, is_final=False)
+    for number in range(1, 9):
+        while "giver" not in asked:
+            asked += deny_all(alone, alone.tick(500), last=9, is_final=False)
+        for _ in range(12):
+            deny_all(alone, alone.tick(500), last=9, is_final=False)
+        assert given_up(alone) == []
+        alone.hear("giver", part(number, X, has_more=True), BLOCK)
+        asked = []
+    alone.hear("giver", part(9, X, has_more=False), BLOCK)
+    assert alone.now_ms > 40_000
+    assert alone.numbers(X) == list(range(1, 10))
+
+
+@pytest.mark.parametrize(("answers", "asks"), [(True, 8), (False, 24)], ids=["once if it denies", "thrice if it is silent"])
+def test_whoever_is_known_is_asked_before_anything_is_given_up(answers: bool, asks: int) -> None:
+    """However old it is: nobody who was asked had it, and the next one may. An answer may be lost."""
+    alone = Alone(retention_ms=1_000, heartbeat_timeout_ms=10**9, active=1)
+    alone.befriend("a")
+    others = [f"other-{number}" for number in range(8)]
+    alone.node.membership.reserve.learn(others)
+    asked = deny_all(alone, alone.hear("a", p.Vector((Had(X, 9),))), last=9, is_final=False)
+    while not given_up(alone) and alone.now_ms < 120_000:
+        news = deny_all(alone, alone.tick(500), last=9, is_final=False)
+        for other in news if answers else ():
+            alone.hear(other, p.Denied(Range(X, 1, 9), is_gone=False, is_final=False))
+        asked += news
+    assert given_up(alone) == [GivenUp(X, 1, 9)]
+    assert sorted(asked) == sorted(others * (asks // 8))
+
+
+def test_what_somebody_gives_and_there_is_no_room_for_is_not_lost() -> None:
+    """Memory is full of a transaction that nobody has whole. Once that is given up, the other one comes."""
+    alone = Alone(retention_ms=10_000, heartbeat_timeout_ms=10**9, active=1, early_messages=2)
+    alone.befriend("a")
+    alone.node.membership.reserve.learn(["giver"])
+    for number in (1, 2):
+        alone.hear("a", p.Spread(SMALLER, number, ("t",), "p", 1, is_copy=False, has_more=True), BLOCK)
+    said = alone.hear("a", p.Vector((Had(X, 2),)))
+    while not alone.numbers(X) and alone.now_ms < 120_000:
+        for to, packet in sent(said, p.Request):
+            wanted = packet.ranges[0]
+            if (to, wanted.origin) == ("giver", X):
+                for number in range(wanted.first, 3):
+                    alone.hear(to, part(number, X, has_more=number < 2), BLOCK)
+            else:
+                alone.hear(to, p.Denied(wanted, is_gone=wanted.origin == X, is_final=False))
+        said = alone.tick(500)
+    assert (given_up(alone), alone.numbers(X)) == ([GivenUp(SMALLER, 1, 3)], [1, 2])
+
+
+def test_what_is_known_to_be_missing_counts_as_seen() -> None:
+    """A neighbour has nine, of which the fifth is damaged: this node is five behind until it gives it up."""
+    alone = Alone(heartbeat_timeout_ms=10**9)
+    alone.befriend("a")
+    _serve(alone, alone.hear("a", p.Vector((Had(X, 9),))), damaged=(5,), tied=0)
+    alone.hear("a", spread(3, Y), BLOCK)
+    alone.tick(1_000)
+    assert (alone.numbers(X), alone.node.seen) == ([1, 2, 3, 4], {X: 9, Y: 3})
 
 
 @pytest.mark.parametrize("damaged", [(3, 4), (1, 5)], ids=["one behind the other", "apart"])

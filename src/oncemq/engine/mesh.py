@@ -350,7 +350,7 @@ class MeshSide:
 
     def status(self) -> MeshStatusDone:
         """All there is to say to people about this node's part in the mesh."""
-        node, now_ms, seen = self.node, self.now.ticks_ms, self.node.antientropy.seen()
+        node, now_ms, seen = self.node, self.now.ticks_ms, self.node.seen
         neighbours = tuple(
             MeshNeighbour(address, max(0, now_ms - link.heard_ms), node.antientropy.phase_of(address).value)
             for address, link in node.membership.active.items()

@@ -16,7 +16,7 @@ import enum
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 
-from oncemq.limits import MESH_DIGESTS_KEPT, MESH_OTHERS_ASKED, MESH_RANGES_MAX, MESH_VECTOR_ENTRIES
+from oncemq.limits import MESH_DIGESTS_KEPT, MESH_OTHERS_ASKED, MESH_OTHERS_TRIES, MESH_RANGES_MAX, MESH_VECTOR_ENTRIES
 from oncemq.mesh.dice import pick
 from oncemq.mesh.packets import NOWHERE, Address, Denied, Had, Heartbeat, Leaver, MeshPacket, Origin, Range, Request, Vector
 from oncemq.mesh.settings import MeshSettings
@@ -79,15 +79,18 @@ class _Pull:
 class _Hole:
     """Numbers `first` to `end` of an origin are missing; `sender` may have them. Everybody may be asked again at `round_ms`.
 
-    `asked` are those who were asked though they are no neighbours.
+    `asked` are those who were asked though they are no neighbours, and gave nothing: how often. Parts of a transaction may come:
+    `reached` says how far they did, and since `barren_ms` nothing more came. `denied` is what all neighbours last denied,
+    and `held` is the first number in it that somebody has.
     """
 
-    __slots__ = ("asked", "end", "first", "round_ms", "sender", "since_ms")
+    __slots__ = ("asked", "barren_ms", "denied", "end", "first", "held", "reached", "round_ms", "sender", "since_ms")
 
     def __init__(self, now_ms: int, first: int, end: int, sender: Address) -> None:
         self.first, self.end, self.sender = first, end, sender
-        self.since_ms = self.round_ms = now_ms
-        self.asked: dict[Address, None] = {}
+        self.since_ms = self.round_ms = self.barren_ms = now_ms
+        self.denied = self.held = self.reached = 0
+        self.asked: dict[Address, int] = {}
 
 
 class AntiEntropy:
@@ -161,7 +164,7 @@ class AntiEntropy:
 
     def seen(self) -> dict[Origin, int]:
         """How far somebody has come, where that is further than we have."""
-        found: dict[Origin, int] = {}
+        found = {origin: hole.end for origin, hole in self._holes.items() if hole.end > self._had[origin]}
         for neighbour in self._neighbours.values():
             for origin, number in neighbour.claims.items():
                 if number > self._had[origin]:
@@ -245,17 +248,34 @@ class AntiEntropy:
 
     def progressed(self, now_ms: int, origin: Origin, giver: Address = NOWHERE) -> None:
         """Something came: whoever sends is given more time; `giver` sent what was next, because we asked."""
-        if giver != NOWHERE and giver not in self._neighbours and origin in self._holes:
-            self._givers[origin] = giver
+        if giver != NOWHERE and origin in self._holes:
+            self._note_giver(now_ms, origin, giver)
         pull = self._pulls.get(origin)
         if pull is not None:
             pull.due_ms = now_ms + self._settings.request_timeout_ms
 
+    def _note_giver(self, now_ms: int, origin: Origin, giver: Address) -> None:
+        """What somebody gives more of is not lost. Only what is new counts: else nothing that memory drops would ever be."""
+        if giver not in self._neighbours:
+            self._givers[origin] = giver
+        hole, number = self._holes[origin], self._next_missing(origin)
+        if number > hole.reached:
+            hole.reached, hole.barren_ms = number, now_ms
+            hole.asked.pop(giver, None)
+
+    def kept_out(self, origin: Origin, number: int, giver: Address) -> None:
+        """Somebody gave what there is no room for yet: it is not lost, and whoever has what is next is asked again."""
+        hole, first = self._holes.get(origin), self._next_missing(origin)
+        if hole is not None and number == first:
+            hole.asked.pop(giver, None)
+        elif hole is not None:
+            hole.held = number if hole.held <= first else min(hole.held, number)
+
     def on_denied(self, sender: Address, packet: Denied) -> None:
-        neighbour = self._neighbours.get(sender)
+        neighbour, origin = self._neighbours.get(sender), packet.range.origin
         if neighbour is None:
+            self._on_denied_elsewhere(sender, packet.range)
             return
-        origin = packet.range.origin
         neighbour.denials[origin] = self._joined(neighbour.denials.get(origin), packet)
         pull = self._pulls.get(origin)
         if pull is not None and pull.neighbour == sender and packet.range.first > self._next_missing(origin):
@@ -264,6 +284,15 @@ class AntiEntropy:
         neighbour.claims.pop(origin, None)
         if pull is not None and pull.neighbour == sender:
             del self._pulls[origin]
+
+    def _on_denied_elsewhere(self, sender: Address, denied: Range) -> None:
+        """One of the others that was asked does not have what is next. Whoever did not answer may have it, and is asked again."""
+        hole, pull = self._holes.get(denied.origin), self._pulls.get(denied.origin)
+        if hole is None or sender not in hole.asked or not denied.first <= self._next_missing(denied.origin) <= denied.last:
+            return
+        hole.asked[sender] = MESH_OTHERS_TRIES
+        if pull is not None and pull.neighbour == sender:
+            del self._pulls[denied.origin]
 
     def _joined(self, before: Denied | None, packet: Denied) -> Denied:
         """What a neighbour denies of an origin, so that it is not asked again for what is missing next.
@@ -282,17 +311,22 @@ class AntiEntropy:
 
     # --- holes --------------------------------------------------------------------------------------------
 
+    def is_stuck(self, origin: Origin) -> bool:
+        """Whether all neighbours have denied what is missing next, and it has not come since."""
+        hole = self._holes.get(origin)
+        return hole is not None and hole.denied >= self._next_missing(origin)
+
     @property
     def holes(self) -> int:
         """How many origins have a hole that is being looked after: so many may be given up at once."""
         return len(self._holes)
 
     def watch(
-        self, now_ms: int, waiting: Iterable[tuple[Origin, int, Address]], elsewhere: Sequence[Address]
+        self, now_ms: int, waiting: Iterable[tuple[Origin, int, Address]], others: Callable[[], Sequence[Address]]
     ) -> list[tuple[Origin, int]]:
         """Look after holes: ask for them after a grace, and return those that are lost, with the last number of each.
 
-        When no neighbour has it, somebody in reserve is asked: neighbours that joined later never had it, and may be all we have.
+        When no neighbour has it, one of the others is asked: neighbours that joined later never had it, and may be all we have.
         """
         for origin, number, sender in self._gone():
             self._note_hole(now_ms, origin, number - 1, sender)
@@ -300,7 +334,7 @@ class AntiEntropy:
             self._note_hole(now_ms, origin, number - 1, sender)
             if origin in self._holes:
                 self._holes[origin].end = number - 1  # However much is gone elsewhere: what waits here is not lost.
-        lost = []
+        lost, elsewhere = [], others() if self._holes else ()
         for origin, hole in list(self._holes.items()):
             if self._had[origin] >= hole.end:
                 del self._holes[origin]
@@ -333,17 +367,22 @@ class AntiEntropy:
     def _lost_through(self, now_ms: int, origin: Origin, hole: _Hole, elsewhere: Sequence[Address]) -> int:
         """The last number that all neighbours deny, if that has been so for long enough, or it was kept for so long; else 0.
 
-        Nodes may keep messages for different times: one neighbour's word is final once others have been asked too.
+        Nodes may keep messages for different times: one neighbour's word is final once others have been asked too. And
+        without such a word somebody may well have it: then as many others are asked as we know at a time.
         """
         first = self._next_missing(origin)
         denials = [neighbour.denials.get(origin) for neighbour in self._neighbours.values()]
         said = [denied for denied in denials if denied is not None and denied.range.first <= first <= denied.range.last]
-        is_old = now_ms - hole.since_ms >= self._settings.retention_ms
-        is_asked = len(hole.asked) >= min(len(elsewhere), MESH_OTHERS_ASKED)
-        is_time = is_old or (is_asked and any(denied.is_final for denied in said))
-        if len(said) < len(denials) or not is_time:
+        if len(said) < len(denials):
             return 0
-        return min(hole.end, *(denied.range.last for denied in said))
+        hole.denied = max(hole.denied, first)
+        is_old = now_ms - hole.barren_ms >= self._settings.retention_ms
+        is_final = len(hole.asked) >= min(len(elsewhere), MESH_OTHERS_ASKED) and any(denied.is_final for denied in said)
+        has_asked_all = sum(tries >= MESH_OTHERS_TRIES for tries in hole.asked.values()) >= len(elsewhere)
+        if not is_final and not (is_old and has_asked_all):
+            return 0
+        ends = [hole.end, *(denied.range.last for denied in said)]
+        return min(ends) if hole.held <= first else min(*ends, hole.held - 1)
 
     def _ask_for_hole(self, now_ms: int, origin: Origin, hole: _Hole, elsewhere: Sequence[Address]) -> None:
         """First whoever sent what waits behind it, then every neighbour in turn, then others, one per round.
@@ -356,8 +395,9 @@ class AntiEntropy:
         elif origin in self._givers:
             chosen = self._givers.pop(origin)
         elif self._begins_round(now_ms, origin, hole) and elsewhere:
-            chosen = pick(self._dice, [each for each in elsewhere if each not in hole.asked] or elsewhere)
-            hole.asked[chosen] = None
+            fewest = min(hole.asked.get(each, 0) for each in elsewhere)
+            chosen = pick(self._dice, [each for each in elsewhere if hole.asked.get(each, 0) == fewest])
+            hole.asked[chosen] = fewest + 1
         else:
             return
         first = self._next_missing(origin)

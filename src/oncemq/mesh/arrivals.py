@@ -4,11 +4,14 @@
 May not: be durable, or be told in a vector: after a crash they are asked for again (R25).
 The idea: an origin's messages are stored in its order only. A message that waits is known, so it is told on once and no more;
 when memory is full the newest are forgotten, not told on, and come again by anti-entropy. What is in line, with nothing
-missing before it, waits only for the rest of its transaction: it finds room, or everybody would wait for everybody.
+missing before it, waits only for the rest of its transaction: it finds room, or everybody would wait for everybody. Where that
+rest is nowhere to be had, what came of it gives way to transactions that can be whole.
 Next: node.py.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import msgspec
 
@@ -28,10 +31,14 @@ def weight_of(packet: Spread) -> int:
 
 
 class EarlyMessages:
-    def __init__(self, messages_max: int, bytes_max: int) -> None:
+    def __init__(self, messages_max: int, bytes_max: int, is_stuck: Callable[[Origin], bool]) -> None:
+        """`is_stuck` knows of which origin what is missing next was denied by all who could have it."""
         self._messages_max = messages_max
         self._bytes_max = bytes_max
+        self._is_stuck = is_stuck
         self._waiting: dict[Origin, dict[int, Early]] = {}
+        self.evicted: list[Early] = []
+        """What had to make room, until somebody takes note of it."""
         self.count = 0
         self.size_bytes = 0
 
@@ -61,12 +68,21 @@ class EarlyMessages:
             number += 1
         return number
 
+    def highest(self) -> dict[Origin, int]:
+        """The last number of every origin that waits."""
+        return {origin: max(waiting) for origin, waiting in self._waiting.items()}
+
     def _make_room(self, origin: Origin, had: Watermarks) -> bool:
-        """Forget one message that is not in line; of two transactions that do not both fit, that of the smaller origin stays."""
-        for other, waiting in self._waiting.items():
-            last = max(waiting)
-            if other > origin or not self.is_in_line(other, last, had):
-                self.pop(other, last)
+        """Forget one message that is not in line, our own origin's last of all.
+
+        Of two transactions that do not both fit one stays: one that is not stuck, and of two such the smaller origin's.
+        """
+        rank = self._is_stuck(origin), origin
+        for other in sorted(self._waiting, key=lambda each: each == origin):
+            last = max(self._waiting[other])
+            if (self._is_stuck(other), other) > rank or not self.is_in_line(other, last, had):
+                early = self.pop(other, last)
+                self.evicted += [early] if early is not None else []
                 return True
         return False
 
@@ -89,6 +105,17 @@ class EarlyMessages:
         if last not in waiting:
             return []
         found = [self.pop(origin, each) for each in range(number, last + 1)]
+        return [early for early in found if early is not None]
+
+    def pop_begun(self, origin: Origin, had: Watermarks) -> list[Early]:
+        """Take out what came of a transaction whose next part is lost; nothing unless it was whole somewhere.
+
+        Copies come from where all of it was stored. What its own node told while it died was never anywhere as a whole.
+        """
+        begun = range(had[origin] + 1, self.next_missing(origin, had))
+        if not any(self._waiting[origin][number].packet.is_copy for number in begun):
+            return []
+        found = [self.pop(origin, number) for number in begun]
         return [early for early in found if early is not None]
 
     def drop_through(self, origin: Origin, number: int) -> None:

@@ -97,8 +97,8 @@ class MeshNode:
         self.counters: Counter[str] = Counter()
         self.membership = Membership(me, settings, dice, contacts, remembered)
         self.broadcast: Broadcast = Flood(2 * settings.heartbeat_timeout_ms, settings.hold_messages)
-        self.early = EarlyMessages(settings.early_messages, settings.early_bytes)
         self.antientropy = AntiEntropy(state.had, settings, dice, lambda origin: self.early.next_missing(origin, state.had))
+        self.early = EarlyMessages(settings.early_messages, settings.early_bytes, self.antientropy.is_stuck)
         self.life = Life.STOPPED
         self._store = store
         self._dice = dice
@@ -229,7 +229,7 @@ class MeshNode:
         self.antientropy.advanced()
         if self.state.has_baseline:
             self.antientropy.pull(now_ms)
-            for origin, last in self.antientropy.watch(now_ms, self.early.lowest(), self.membership.passive.ids):
+            for origin, last in self.antientropy.watch(now_ms, self.early.lowest(), self.membership.reserve.others):
                 self._give_up(now_ms, origin, last)
         if self._has_caught_up and now_ms >= self._urgent_ms:
             self._urgent_ms, self._has_caught_up = now_ms + URGENT_MS, False
@@ -252,6 +252,14 @@ class MeshNode:
     def collected(self) -> int:
         """Origins in the pieces of a baseline that have come so far."""
         return sum(len(piece.entries) for piece in self._baseline[1])
+
+    @property
+    def seen(self) -> dict[Origin, int]:
+        """How far each origin is known to have come, where that is further than we have."""
+        found = self.antientropy.seen()
+        for origin, number in self.early.highest().items():
+            found[origin] = max(number, found.get(origin, 0))
+        return found
 
     @property
     def may_subscribe(self) -> bool:
@@ -294,6 +302,13 @@ class MeshNode:
             self._take_early(now_ms, origin, self.state.had[origin])
         else:
             self.counters["early_dropped"] += 1
+            self.antientropy.kept_out(origin, number, sender)
+        self._note_evicted()
+
+    def _note_evicted(self) -> None:
+        for early in self.early.evicted:
+            self.antientropy.kept_out(early.packet.origin, early.packet.number, early.sender)
+        self.early.evicted.clear()
 
     def _take(self, now_ms: int, packet: p.Spread, block: bytes | memoryview, sender: Address) -> None:
         """Store the next message of its origin, tell it on, and hand it over."""
@@ -326,7 +341,11 @@ class MeshNode:
             self._speech.append(Send(target, packet, block))
 
     def _give_up(self, now_ms: int, origin: Origin, last: int) -> None:
-        first = self.state.had[origin] + 1
+        """Nobody has these numbers. What is here of the same transaction is stored all the same, if there was more of it once."""
+        begun = self.early.pop_begun(origin, self.state.had)
+        for early in begun:
+            self._store_next(early.packet, early.block)
+        first = self.state.had[origin] + 1 + len(begun)
         self._records.append(r.GivenUp(origin, first, last))
         self._speech.append(TellGap(origin, first, last))
         self._take_early(now_ms, origin, last)

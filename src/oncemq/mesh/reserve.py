@@ -35,6 +35,10 @@ class Reserve:
         self._active, self._asked = linked
         self._settings = settings
 
+    def others(self) -> list[Address]:
+        """Everybody who is known and no neighbour, the likelier living first."""
+        return [each for each in dict.fromkeys((*self.passive.ids, *self.cold)) if each not in self._active]
+
     def learn(self, ids: Iterable[Address], sent: list[Address] | None = None) -> None:
         """Hear of ids. `sent` are those of ours that the other side got for them: they go first when there is no room."""
         me, active, passive, quarantine = self._me, self._active, self.passive, self.quarantine

@@ -16,7 +16,7 @@ from typing import Any
 
 from oncemq.mesh.antientropy import AntiEntropy
 from oncemq.mesh.arrivals import Early, EarlyMessages
-from oncemq.mesh.effects import MeshEffects, Send
+from oncemq.mesh.effects import MeshEffects, Send, TellGap
 from oncemq.mesh.hyparview import Membership
 from oncemq.mesh.node import MeshNode
 from oncemq.mesh.packets import Origin, ProbeReply, Spread
@@ -35,8 +35,11 @@ FIRST_SEEDS = {
     "splits_stay": 309,
     "only_the_forgotten_are_probed": 309,
     "only_neighbours_are_asked_for_holes": 25,
+    "only_some_others_are_asked_for_holes": 10,
+    "what_had_no_room_is_given_up": 54,
+    "gaps_are_not_told": 54,
     "holes_stay_young": 182,
-    "holes_block_for_ever": 61,
+    "holes_block_for_ever": 92,
     "leavers_count_on_each_other": 302,
 }
 """Where a hunt begins, for bugs that few seeds show."""
@@ -208,13 +211,40 @@ def holes_block_for_ever(patch: Patch) -> None:
 
 @mesh_bug
 def holes_are_given_up_at_once(patch: Patch) -> None:
-    """The first round of denials counts, however young the hole."""
+    """The first round of denials counts, however young the hole, and whoever else may have it."""
     lost_through = AntiEntropy._lost_through
 
-    def hasty(self: AntiEntropy, _now_ms: int, origin: Origin, hole: Any, elsewhere: Any) -> int:
-        return lost_through(self, hole.since_ms + self._settings.retention_ms, origin, hole, elsewhere)
+    def hasty(self: AntiEntropy, _now_ms: int, origin: Origin, hole: Any, _elsewhere: Any) -> int:
+        return lost_through(self, hole.barren_ms + self._settings.retention_ms, origin, hole, ())
 
     patch.set(AntiEntropy, "_lost_through", hasty)
+
+
+@mesh_bug
+def only_some_others_are_asked_for_holes(patch: Patch) -> None:
+    """Old holes are given up though somebody is known who was not asked, or did not answer."""
+    lost_through = AntiEntropy._lost_through
+    patch.set(
+        AntiEntropy, "_lost_through", lambda self, now_ms, origin, hole, _elsewhere: lost_through(self, now_ms, origin, hole, ())
+    )
+
+
+@mesh_bug
+def what_had_no_room_is_given_up(patch: Patch) -> None:
+    """That somebody gave what memory could not keep is forgotten: it counts as denied by all."""
+    patch.set(AntiEntropy, "kept_out", lambda *_: None)
+
+
+@mesh_bug
+def gaps_are_not_told(patch: Patch) -> None:
+    """Subscribers do not hear of what was given up."""
+    give_up = MeshNode._give_up
+
+    def silent(self: MeshNode, now_ms: int, origin: Origin, last: int) -> None:
+        give_up(self, now_ms, origin, last)
+        self._speech[:] = [each for each in self._speech if not isinstance(each, TellGap)]
+
+    patch.set(MeshNode, "_give_up", silent)
 
 
 @mesh_bug
@@ -238,7 +268,7 @@ def denials_are_not_said(patch: Patch) -> None:
 def only_neighbours_are_asked_for_holes(patch: Patch) -> None:
     """Neighbours that joined later never had it, and a node may have no others."""
     watch = AntiEntropy.watch
-    patch.set(AntiEntropy, "watch", lambda self, now_ms, waiting, _elsewhere: watch(self, now_ms, waiting, ()))
+    patch.set(AntiEntropy, "watch", lambda self, now_ms, waiting, _others: watch(self, now_ms, waiting, tuple))
 
 
 @mesh_bug
@@ -248,7 +278,7 @@ def holes_stay_young(patch: Patch) -> None:
 
     def forget(self: AntiEntropy, now_ms: int, origin: Origin, hole: Any) -> bool:
         begins = begins_round(self, now_ms, origin, hole)
-        hole.since_ms = now_ms if begins else hole.since_ms
+        hole.barren_ms = now_ms if begins else hole.barren_ms
         return begins
 
     patch.set(AntiEntropy, "_begins_round", forget)

@@ -21,6 +21,7 @@ def judge(world: MeshWorld, *, may_lose: bool, active_max: int) -> dict[str, lis
     stored = {node.address: _check_log(world, node) for node in up}
     _check_agreement(world, up, stored, may_lose=may_lose)
     _check_subscriptions(world, up, stored)
+    _check_told(world, up)
     _check_overlay(world, up, active_max)
     return world.history.violations
 
@@ -89,6 +90,14 @@ def _check_subscriptions(world: MeshWorld, up: list[SimNode], stored: dict[Addre
                 taken = stored[node.address].get(key)
                 if taken is None or topic not in taken.wanted:
                     history.violate("R27 subscription", f"{node.address} skipped number {key[1]}, put after it subscribed")
+
+
+def _check_told(world: MeshWorld, up: list[SimNode]) -> None:
+    """G8: whoever gave something up has said so."""
+    for node in up:
+        untold = world.history.book(node.address).untold
+        if untold:
+            world.history.violate("G8 gap", f"{node.address} gave something up and told nobody: {next(iter(untold))}")
 
 
 def _given_up(node: SimNode) -> set[Key]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from oncemq.mesh.effects import Down, HandOver, TellGap, Up
 from oncemq.mesh.packets import Address, Had, Origin
-from oncemq.mesh.records import MeshRecord, Taken, TopicUnwanted, TopicWanted
+from oncemq.mesh.records import GivenUp, MeshRecord, Taken, TopicUnwanted, TopicWanted
 from oncemq.mesh.state import NodeState
 
 Key = tuple[Origin, int]
@@ -44,6 +44,8 @@ class Book:
     ever_wanted: dict[str, None] = field(default_factory=dict)
     neighbours: dict[Address, None] = field(default_factory=dict)
     gaps: list[TellGap] = field(default_factory=list)
+    untold: dict[tuple[Origin, int, int], None] = field(default_factory=dict)
+    """What was given up, and is still to be told."""
     was_set_back: bool = False
     is_gone: bool = False
 
@@ -74,10 +76,13 @@ class MeshHistory:
     def started(self, address: Address, _now_ms: int) -> None:
         book = self.book(address)
         book.neighbours.clear()
+        book.untold.clear()  # Who dies before it has told a gap has it on its disk, where subscriptions find it.
         book.is_gone = False
 
     def stopped(self, address: Address) -> None:
-        self.book(address).neighbours.clear()
+        book = self.book(address)
+        book.neighbours.clear()
+        book.untold.clear()
 
     def left(self, address: Address) -> None:
         self.book(address).is_gone = True
@@ -124,12 +129,15 @@ class MeshHistory:
                 book.ever_wanted[record.topic] = None
             elif isinstance(record, TopicUnwanted):
                 book.subscribed.pop(record.topic, None)
+            elif isinstance(record, GivenUp):
+                book.untold[record.origin, record.first, record.last] = None
 
     def _check_whole(self, address: Address, records: list[MeshRecord]) -> None:
-        """R27: what one sync covers has no transaction without its end."""
+        """R27: what one sync covers has no transaction without its end, or word that it is lost."""
         taken = {(record.origin, record.number): record.has_more for record in records if isinstance(record, Taken)}
+        lost = {(record.origin, record.first) for record in records if isinstance(record, GivenUp)}
         for (origin, number), has_more in taken.items():
-            if has_more and (origin, number + 1) not in taken:
+            if has_more and (origin, number + 1) not in taken and (origin, number + 1) not in lost:
                 self.violate("R27 transaction", f"{address} stored number {number} without the rest of its transaction")
 
     def handed(self, address: Address, each: HandOver) -> None:
@@ -149,7 +157,10 @@ class MeshHistory:
         return all(topic in wanted for topic in topics)
 
     def told_gap(self, address: Address, each: TellGap) -> None:
-        self.book(address).gaps.append(each)
+        book = self.book(address)
+        book.gaps.append(each)
+        if book.untold.pop((each.origin, each.first, each.last), each) is each:
+            self.violate("G8 gap", f"{address} told a gap that it has not given up: {each}")
 
     # --- words --------------------------------------------------------------------------------------------
 

@@ -20,7 +20,7 @@ from hashlib import blake2b
 from oncemq.mesh.effects import Down, HandOver, MeshEffects, Send, Serve, Speech, TellGap, Up
 from oncemq.mesh.node import Life, MeshNode
 from oncemq.mesh.packets import Address, Baseline, Heartbeat, MeshPacket, Origin, Spread, Vector
-from oncemq.mesh.records import MeshRecord, Taken
+from oncemq.mesh.records import GivenUp, MeshRecord, Taken
 from oncemq.mesh.settings import MeshSettings
 from oncemq.mesh.state import NodeState
 from oncemq.sim.mesh_history import MeshHistory, Offer
@@ -228,7 +228,18 @@ class MeshWorld:
             machine.apply(record)
             node.disk.append(record)
             self.history.wrote(node.address, record)
+            if isinstance(record, GivenUp):
+                self._check_given_up(node, record)
         return effects.speech
+
+    def _check_given_up(self, node: SimNode, record: GivenUp) -> None:
+        """What somebody within reach can serve at this instant is not lost."""
+        cuts = self.faults.cuts
+        for other in self.running():
+            is_cut_off = (node.address, other.address) in cuts or (other.address, node.address) in cuts
+            held = other.disk.held(record.origin, record.first, record.last)
+            if held and not is_cut_off:
+                self.history.violate("P3 given up", f"{node.address} gave up number {held[0][0]}, which {other.address} has")
 
     def _synced(self, node: SimNode, life: int, written: int, speech: list[Speech]) -> None:
         machine = node.machine
