@@ -227,7 +227,16 @@ def test_old_messages_go_by_age_and_the_oldest_by_size_over_all_origins() -> Non
     assert new_lows(origins, store, kept, wall_us=100) == {}
     assert new_lows(origins, store, kept, wall_us=1015) == {first: 5}
     assert new_lows(origins, store, kept, wall_us=1035) == {first: 11, second: 4}
-    assert new_lows(origins, store, MeshRetention(1000, 250), wall_us=100) == {first: 5, second: 4}
+    assert new_lows(origins, store, MeshRetention(1000, 200), wall_us=100) == {first: 5, second: 4}
+
+
+@pytest.mark.parametrize(("size_bytes", "low"), [(1, 8), (99, 8), (100, 8), (101, 5), (201, 1), (10**9, 1)])
+def test_by_size_never_less_is_kept_than_was_asked_for_however_large_segments_are(size_bytes: int, low: int) -> None:
+    """What is newest was just put, and neighbours may still have to ask for it."""
+    origins = logs_of(10)
+    store = Stores(_0=[Held(5, 100, 10), Held(8, 100, 20), Held(11, 100, 30)])
+    lows = new_lows(origins, store, MeshRetention(1000, size_bytes), wall_us=100)
+    assert lows.get(log_id_of(bytes(16)), 1) == low
 
 
 def test_a_log_that_was_cut_is_not_cut_again_while_its_segment_is_still_there() -> None:

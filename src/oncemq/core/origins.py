@@ -146,20 +146,23 @@ class Origins:
 
 
 class MeshRetention(msgspec.Struct, frozen=True):
-    """How long messages of the mesh are kept for others: this long, and not more than so many bytes in all."""
+    """How long messages of the mesh are kept for others: this long, but of more than so many bytes in all only the newest."""
 
     age_us: int
     size_bytes: int
 
 
 def new_lows(origins: Origins, store: Store, kept: MeshRetention, *, wall_us: int) -> dict[int, int]:
-    """Where logs may be cut, by log id: what is too old, and then the oldest until the rest fits; in steps of segments."""
+    """Where logs may be cut, by log id, in steps of segments: what is too old, and then the oldest while the rest is enough.
+
+    So by size never less is kept than was asked for: a segment may be larger than that, and what is newest be just put.
+    """
     holdings = [(held.last_append_time_us, log, held) for log in origins for held in store.holdings(log.log_id)]
     holdings.sort(key=lambda each: (each[0], each[2].end_offset))
     total = sum(held.size_bytes for _, _, held in holdings)
     lows: dict[int, int] = {}
     for time_us, log, held in holdings:
-        if time_us >= wall_us - kept.age_us and total <= kept.size_bytes:
+        if time_us >= wall_us - kept.age_us and total - held.size_bytes < kept.size_bytes:
             break
         total -= held.size_bytes
         low = min(held.end_offset, log.end)
