@@ -30,9 +30,11 @@ from oncemq.errors import DiskFull, SyncFailed, invariant
 from oncemq.journal import reading
 from oncemq.journal.cleaner import Block, Cleaner, Work, copy_of, take_slice
 from oncemq.journal.codec import MOVED_BYTES, BadRecord, encode
+from oncemq.journal.ending import Ending, forget_ending, write_ending
 from oncemq.journal.index import INDEXED, SegmentIndex, encode_index
 from oncemq.journal.recovery import Recovered, State, leftovers, read_identity, recover, write_identity
 from oncemq.journal.segment import (
+    CLEAN,
     GROUP_BYTES,
     HEADER_BYTES,
     INDEXES,
@@ -49,7 +51,7 @@ from oncemq.journal.segment import (
 )
 from oncemq.journal.shelf import Holding, Shelf
 from oncemq.journal.snapshots import prune, write_snapshot
-from oncemq.journal.space import NewSegment, Plan, ensure_reserve, make_segment, roomy, size_needed, take_reserve
+from oncemq.journal.space import NewSegment, Plan, cut, ensure_reserve, make_segment, roomy, size_needed, take_reserve
 from oncemq.journal.statistics import JournalStatistics
 from oncemq.journal.whole import Missing
 from oncemq.limits import (
@@ -140,6 +142,7 @@ class Journal:
         plan = Plan(self.log_id, self.start_id, number, found.last_end, found.group_number, found.tail)
         new = self._make_first(plan)
         self._rename(new)
+        forget_ending(self._disk)  # From here on the new segment says where the one before ends.
         for sealed in found.sealed:
             self._shelf.add_sealed(sealed.number, sealed.end, sealed.totals)
         self._activate(new, found)
@@ -148,7 +151,7 @@ class Journal:
         self._write_snapshot(found.state)
         for sealed in found.sealed:
             if sealed.index is not None:
-                self._cut(sealed.number, sealed.end)
+                cut(self._disk, sealed.number, sealed.end)
                 self._write_index(sealed.index)
         self._reserve_bytes = ensure_reserve(self._disk, self._settings.reserve_bytes)
 
@@ -233,15 +236,6 @@ class Journal:
         self._disk.rename(new.name, file_name(SEGMENTS, new.number))
         self._disk.sync_names()
         reach("journal.after_segment_rename")
-
-    def _cut(self, number: int, end: int) -> None:
-        """Take from a sealed segment what counts for nothing, durably: its successor may be trimmed before it."""
-        file = self._disk.open(file_name(SEGMENTS, number))
-        try:
-            file.truncate(end)
-            file.sync()
-        finally:
-            file.close()
 
     def _write_snapshot(self, state: bytes) -> None:
         """Cut a snapshot for the active segment. Without space there is none: a start then replays one segment more."""
@@ -482,12 +476,15 @@ class Journal:
             self._disk.unlock()
 
     def _mark_clean(self) -> None:
-        """Write a group without records: it names everything before it as synced."""
+        """Write a group without records: it names everything before it as synced. A file says so too, if the group is lost."""
         self.sync()
+        ending = Ending(self.start_id, self._number, self._end)
         self._write_group([b""], self._end + GROUP_BYTES, 0)
         self.sync()
         with self._failing(file_name(SEGMENTS, self._number)):
             self._file.truncate(self._end)
+        with self._failing(CLEAN):
+            write_ending(self._disk, self.log_id, ending)
 
 
 @contextmanager

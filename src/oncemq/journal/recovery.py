@@ -6,6 +6,7 @@ The idea (R11, R12):
 
     snapshot-N ─▶ restore ─▶ segment-N … segment-(L-1), each up to the next one's `previous end`: synced, must be right
                               segment-L: groups below the highest place claimed as synced: proven, must be right
+                                         (a clean stop claims it in a file of its own, ending.py)
                                          valid groups above it: the tail, perhaps only in the page cache
                                          the first bad byte above it: torn, everything from there on counts for nothing
 
@@ -33,8 +34,10 @@ from oncemq.errors import (
     UsageError,
 )
 from oncemq.journal.codec import check_record
+from oncemq.journal.ending import Ending, known_ending
 from oncemq.journal.index import BadIndex, SegmentIndex, Totals, read_head
 from oncemq.journal.segment import (
+    CLEAN,
     FORMAT,
     IDENTITY,
     INDEXES,
@@ -165,13 +168,14 @@ def recover(disk: Disk, log_id: bytes, state: State, *, accept_loss: bool = Fals
     snapshot = newest_usable(disk, log_id)
     if snapshot is None:
         raise JournalDamaged(file_name(SNAPSHOTS, max(numbers, default=1)), 0, "no usable snapshot is left")
-    _check_complete(disk, numbers, snapshot[0])
+    ending = known_ending(disk, log_id)
+    _check_complete(disk, numbers, snapshot[0], ending)
     headers = _headers(disk, log_id, numbers, snapshot[0])
     state.restore(snapshot[1])
     sealed = [_known(disk, headers, number) for number in numbers if number < snapshot[0]]
     for number in range(snapshot[0], numbers[-1]):
         sealed.append(_replay_sealed(disk, headers[number], headers[number + 1].previous_end, state))
-    found = _replay_last(disk, headers[numbers[-1]], state, sealed, snapshot[0])
+    found = _replay_last(disk, headers[numbers[-1]], state, sealed, snapshot[0], ending)
     found.missing = find_missing(disk, log_id, {**state.topics, **state.storages}, _held(found))
     if found.missing and not accept_loss:
         raise incomplete(found.missing)
@@ -193,7 +197,8 @@ def _held(found: Recovered) -> Iterator[Totals]:
 def _is_unfinished(disk: Disk, numbers: list[int]) -> bool:
     """A directory that was never served: its first snapshot is written before its first record, an index or a reserve."""
     names = disk.names()
-    if numbers_of(names, SNAPSHOTS) or numbers_of(names, INDEXES) or RESERVE in names or len(numbers) > 1:
+    proofs = numbers_of(names, SNAPSHOTS) + numbers_of(names, INDEXES)
+    if proofs or RESERVE in names or CLEAN in names or len(numbers) > 1:
         return False
     if not numbers:
         return True
@@ -223,13 +228,14 @@ def _headers(disk: Disk, log_id: bytes, numbers: list[int], snapshot: int) -> di
     return found
 
 
-def _check_complete(disk: Disk, numbers: list[int], snapshot: int) -> None:
+def _check_complete(disk: Disk, numbers: list[int], snapshot: int, ending: Ending) -> None:
     """From the snapshot on no segment may be missing; older ones may have been trimmed in any order.
 
-    An index is written once the segment behind its own has its name, so the newest index proves that there was one.
+    An index is written once the segment behind its own has its name, so the newest index proves that there was one. A clean
+    stop names the newest.
     """
     sealed = max(numbers_of(disk.names(), INDEXES), default=0)
-    needed = range(snapshot, max([snapshot, sealed + 1, *numbers]) + 1)
+    needed = range(snapshot, max([snapshot, sealed + 1, ending.segment, *numbers]) + 1)
     missing = sorted(set(needed) - set(numbers))
     if missing:
         lost = "what was stored, acknowledged and subscribed while it was written"
@@ -308,12 +314,14 @@ def _tell(state: State, item: tuple[Record, int, int], segment: int) -> None:
         raise JournalDamaged(file_name(SEGMENTS, segment), position, reason) from problem
 
 
-def _replay_last(disk: Disk, header: SegmentHeader, state: State, sealed: list[Sealed], snapshot: int) -> Recovered:
+def _replay_last(
+    disk: Disk, header: SegmentHeader, state: State, sealed: list[Sealed], snapshot: int, ending: Ending
+) -> Recovered:
     """Apply the proven part of the newest segment, dump the state, then apply the tail."""
     index = SegmentIndex(header.number)
     file = disk.open(file_name(SEGMENTS, header.number))
     try:
-        walk: Walk[Record] = Walk(file, header, file.size(), check_record)
+        walk: Walk[Record] = Walk(file, header, file.size(), check_record, ending.synced_end(header))
         waiting: deque[Group[Record]] = deque()
         for group in walk:
             waiting.append(group)

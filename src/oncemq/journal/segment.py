@@ -39,7 +39,7 @@ NO_SPACE: Final = 28  # ENOSPC, the same number everywhere; adapters turn a used
 NEW: Final = ".new"  # A file under this ending is not there yet: the next start removes it.
 
 SEGMENTS, INDEXES, SNAPSHOTS, OUTBOXES = "segment-", "index-", "snapshot-", "outbox-"
-IDENTITY, RESERVE, LOCK = "identity", "reserve", "lock"
+IDENTITY, RESERVE, LOCK, CLEAN = "identity", "reserve", "lock", "clean"
 
 _SEGMENT_MAGIC = b"ONCEMQSG"
 _SEGMENT = struct.Struct("<8sII16s16sQII")
@@ -195,12 +195,14 @@ class Walk(Generic[Item]):
     """The valid groups of one segment in order, up to `end`; then it knows where and why it stopped.
 
     `position` is where the next group would be, `reason` is "" if that is `end`, and `synced` the highest place that
-    any header met so far claims to be synced.
+    any header met so far claims to be synced, or is known to be when the walk begins.
     """
 
-    def __init__(self, file: File, header: SegmentHeader, end: int, check: Callable[[Bytes, int], tuple[Item, int]]) -> None:
+    def __init__(
+        self, file: File, header: SegmentHeader, end: int, check: Callable[[Bytes, int], tuple[Item, int]], synced: int = 0
+    ) -> None:
         self.position = HEADER_BYTES
-        self.synced = max(HEADER_BYTES, header.synced_end)
+        self.synced = max(HEADER_BYTES, header.synced_end, synced)
         self.reason = ""
         self.group_number = 0
         self._window = Window(file)

@@ -120,6 +120,16 @@ def take_reserve(disk: Disk, plan: Plan, needed_bytes: int) -> NewSegment | None
     return NewSegment(file, RESERVE, plan.number, capacity, plan.end, is_reserve=True)
 
 
+def cut(disk: Disk, number: int, end: int) -> None:
+    """Take from a sealed segment what counts for nothing, durably: its successor may be trimmed before it."""
+    file = disk.open(file_name(SEGMENTS, number))
+    try:
+        file.truncate(end)
+        file.sync()
+    finally:
+        file.close()
+
+
 def ensure_reserve(disk: Disk, size_bytes: int) -> int:
     """Make the reserve if it is not there and there is space; return its size, 0 if there is none."""
     if not size_bytes:

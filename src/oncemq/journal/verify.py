@@ -16,10 +16,12 @@ from itertools import chain
 from oncemq.core.records import Record
 from oncemq.errors import DirectoryTooNew, DirectoryUnusable, JournalDamaged, JournalIncomplete
 from oncemq.journal.codec import check_record
+from oncemq.journal.ending import ENDING_BYTES, NOWHERE, BadEnding, Ending, read_ending
 from oncemq.journal.finding import Finding
 from oncemq.journal.index import BadIndex, SegmentIndex, encode_index, read_index
 from oncemq.journal.recovery import State, read_identity, recover
 from oncemq.journal.segment import (
+    CLEAN,
     IDENTITY,
     INDEXES,
     SEGMENTS,
@@ -55,8 +57,10 @@ def verify(disk: Disk, state: State) -> Iterator[Finding]:
         return
     log_id = bytes.fromhex(identity.log)
     yield Finding(IDENTITY, len(identity.log))
+    said, ending = _verify_ending(disk, log_id)
+    yield from said
     problems = 0
-    for finding in chain(_verify_snapshots(disk, log_id), _verify_segments(disk, log_id)):
+    for finding in chain(_verify_snapshots(disk, log_id), _verify_segments(disk, log_id, ending)):
         problems += bool(finding.problem)
         yield finding
     yield from _verify_whole(disk, log_id, state, is_sound=not problems)
@@ -92,7 +96,16 @@ def _verify_snapshots(disk: Disk, log_id: bytes) -> Iterator[Finding]:
             yield Finding(name, 0, str(bad))
 
 
-def _verify_segments(disk: Disk, log_id: bytes) -> Iterator[Finding]:
+def _verify_ending(disk: Disk, log_id: bytes) -> tuple[list[Finding], Ending]:
+    """Check what a clean stop left. Damaged it is a problem of its own, not one of the messages."""
+    try:
+        ending = read_ending(disk, log_id)
+    except BadEnding as bad:
+        return [Finding(CLEAN, 0, f"{bad}; the next start does without it")], NOWHERE
+    return [Finding(CLEAN, ENDING_BYTES)] if ending is not NOWHERE else [], ending
+
+
+def _verify_segments(disk: Disk, log_id: bytes, ending: Ending) -> Iterator[Finding]:
     numbers = numbers_of(disk.names(), SEGMENTS)
     headers = {number: _header(disk, number) for number in numbers}
     for number in numbers:
@@ -103,7 +116,8 @@ def _verify_segments(disk: Disk, log_id: bytes) -> Iterator[Finding]:
             continue
         file = disk.open(name)
         try:
-            finding, index = _verify_segment(file, header, _end_of(file, headers, number), is_last=number == numbers[-1])
+            end = _end_of(file, headers, number)
+            finding, index = _verify_segment(file, header, end, ending.synced_end(header), is_last=number == numbers[-1])
         finally:
             file.close()
         yield finding
@@ -124,10 +138,10 @@ def _end_of(file: File, headers: dict[int, SegmentHeader | None], number: int) -
     return file.size() if following is None else following.previous_end
 
 
-def _verify_segment(file: File, header: SegmentHeader, end: int, *, is_last: bool) -> tuple[Finding, SegmentIndex]:
+def _verify_segment(file: File, header: SegmentHeader, end: int, synced: int, *, is_last: bool) -> tuple[Finding, SegmentIndex]:
     index = SegmentIndex(header.number)
     name = file_name(SEGMENTS, header.number)
-    walk: Walk[Record] = Walk(file, header, end, check_record)
+    walk: Walk[Record] = Walk(file, header, end, check_record, synced)
     try:
         for group in walk:
             _note(index, group.items)
