@@ -94,6 +94,91 @@ def test_what_was_changed_before_the_wait_for_a_message_is_kept(
     base.close()
 
 
+@pytest.mark.parametrize(
+    ("mode", "held"), [("DELETE", False), ("TRUNCATE", False), ("PERSIST", False), ("DELETE", True), ("WAL", True)]
+)
+def test_what_was_written_into_a_blob_before_the_wait_for_a_message_is_kept(
+    worker: oncemq.Client, tmp_path: Path, topic: str, mode: str, held: bool
+) -> None:
+    """No counter of SQLite knows of it: the journal file does, and a handle that is still open stands in the way of a release."""
+    base, connection = _with_a_blob(tmp_path, mode)
+    with worker.transaction(connection) as transaction:
+        assert len(transaction.get_many(topic, 5, timeout=5)) == 5
+    with worker.transaction(connection) as transaction:
+        blob = connection.blobopen("files", "body", 1)
+        blob.write(b"new")
+        if not held:
+            blob.close()
+        assert transaction.get(topic, timeout=0) is None
+        assert transaction.get(topic, timeout=0) is None
+        blob.close()
+    assert connection.execute("SELECT body FROM files").fetchall() == [(b"new",)]
+    base.close()
+
+
+def _with_a_blob(tmp_path: Path, mode: str) -> tuple[Base, sqlite3.Connection]:
+    base = sqlite_base(tmp_path / "a.db")
+    connection: sqlite3.Connection = base.connect()
+    connection.execute(f"PRAGMA journal_mode = {mode}")
+    connection.execute("CREATE TABLE files (body BLOB)")
+    connection.execute("INSERT INTO files VALUES (?)", (b"old",))
+    connection.commit()
+    return base, connection
+
+
+def test_with_wal_a_blob_is_kept_by_a_statement_beside_it(worker: oncemq.Client, tmp_path: Path, topic: str) -> None:
+    """WAL shows nothing of a page that is not committed: docs/known-limits.md says what to do."""
+    base, connection = _with_a_blob(tmp_path, "WAL")
+    with worker.transaction(connection) as transaction:
+        assert len(transaction.get_many(topic, 5, timeout=5)) == 5
+    with worker.transaction(connection) as transaction:
+        connection.execute("UPDATE files SET body = body")
+        with connection.blobopen("files", "body", 1) as blob:
+            blob.write(b"new")
+        assert transaction.get(topic, timeout=0) is None
+    assert connection.execute("SELECT body FROM files").fetchall() == [(b"new",)]
+    base.close()
+
+
+@pytest.mark.parametrize("mode", ["DELETE", "WAL"])
+def test_an_application_id_that_was_set_before_the_wait_for_a_message_is_kept(
+    worker: oncemq.Client, tmp_path: Path, topic: str, mode: str
+) -> None:
+    base, connection = _with_a_blob(tmp_path, mode)
+    with worker.transaction(connection) as transaction:
+        assert len(transaction.get_many(topic, 5, timeout=5)) == 5
+    with worker.transaction(connection) as transaction:
+        connection.execute("PRAGMA application_id = 7")
+        assert transaction.get(topic, timeout=0) is None
+    assert connection.execute("PRAGMA application_id").fetchall() == [(7,)]
+    base.close()
+
+
+@pytest.mark.parametrize("mode", ["DELETE", "TRUNCATE", "PERSIST", "WAL"])
+def test_others_may_write_during_the_wait_whatever_the_journal_mode(
+    worker: oncemq.Client, tmp_path: Path, topic: str, mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also the first time, when the row is made in the very transaction that waits."""
+    base, connection = _with_a_blob(tmp_path, mode)
+    idle = topic + "-idle"
+    worker.subscribe(idle)
+    rival = base.connect()
+    feed = worker._effects.feed(idle)
+    wait = feed.wait
+
+    def meanwhile(timeout_ms: int | None) -> bool:
+        base.add(rival, b"9")
+        rival.commit()
+        return wait(timeout_ms)
+
+    monkeypatch.setattr(feed, "wait", meanwhile)
+    for _ in range(2):
+        with worker.transaction(connection) as transaction:
+            assert transaction.get(idle, timeout=0) is None
+    assert base.effects() == [b"9", b"9"]
+    base.close()
+
+
 def _tables(connection: Any) -> set[str]:
     every = "SELECT name FROM sqlite_master WHERE type = 'table' UNION SELECT name FROM sqlite_temp_master WHERE type = 'table'"
     return {row[0] for row in connection.execute(every)} - {"effects", "oncemq_cursors"}

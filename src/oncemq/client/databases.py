@@ -14,12 +14,15 @@ import sqlite3
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from oncemq.errors import DatabaseBusy, UnsupportedDatabase
 from oncemq.limits import DATABASE_LOCK_WAIT_MS
 
 SAVEPOINT = "oncemq"
+JOURNAL_HEADER_BYTES = 28
+"""As much of a rollback journal as changes with its first page, whatever becomes of the file after a commit."""
 Row = Sequence[Any]
 
 
@@ -79,6 +82,8 @@ class SqliteDatabase:
         self._connection = connection
         self._changes = 0
         self._versions: list[object] = []
+        self._journals: list[bytes] = []
+        self._is_ours = self._is_written = False
 
     def is_in_transaction(self) -> bool:
         return self._connection.in_transaction
@@ -114,21 +119,34 @@ class SqliteDatabase:
                 raise DatabaseBusy(str(problem)) from problem
             raise
         self._changes, self._versions = self._connection.total_changes, self._read_versions()
+        self._journals, self._is_ours, self._is_written = self._read_journals(), False, False
         self._connection.execute(f"SAVEPOINT {SAVEPOINT}")
 
     def _read_versions(self) -> list[object]:
-        """What changes with a table that is made or dropped, which `total_changes` does not count."""
+        """What changes with tables that are made or dropped, and what is kept beside them: `total_changes` counts neither."""
         names = [str(name) for _, name, _ in self._rows("PRAGMA database_list")]
-        kinds = ("schema_version", "user_version")
+        kinds = ("schema_version", "user_version", "application_id")
         return [self._rows(f'PRAGMA "{name}".{kind}') for name in names for kind in kinds]
+
+    def _read_journals(self) -> list[bytes]:
+        """The beginning of each rollback journal: SQLite writes it with the first page that changes, even by a blob's handle.
+
+        With WAL there is none, and no other sign of a page that is not committed.
+        """
+        paths = [Path(f"{path}-journal") for _, _, path in self._rows("PRAGMA database_list") if path]
+        return [_beginning_of(path) for path in paths]
 
     def execute(self, statement: str, values: Sequence[object] = ()) -> list[Row]:
         before = self._connection.total_changes
         found = self._rows(statement, values)
-        self._changes += self._connection.total_changes - before  # Ours: let_go() looks for the application's.
+        made = self._connection.total_changes - before
+        self._changes += made  # Ours: let_go() looks for the application's.
+        self._is_ours = self._is_ours or made > 0
         return found
 
     def lock_row(self, statement: str, values: Sequence[object]) -> list[Row]:
+        if not self._is_ours:  # From then on the journal is there anyway.
+            self._is_written = self._is_written or self._read_journals() != self._journals
         return self.execute(statement, values)  # BEGIN IMMEDIATE has locked everything.
 
     def release(self) -> bool:
@@ -146,9 +164,9 @@ class SqliteDatabase:
             self._connection.execute("ROLLBACK")
 
     def let_go(self) -> bool:
-        if not self._connection.in_transaction or self._connection.total_changes != self._changes:
+        if self._is_written or self._connection.total_changes != self._changes or self._read_versions() != self._versions:
             return False
-        if self._read_versions() != self._versions:
+        if not self.release():  # It fails while the application has a handle open that writes a blob.
             return False
         self._connection.execute("ROLLBACK")
         return True
@@ -158,6 +176,14 @@ class SqliteDatabase:
 
     def close(self) -> None:
         self._connection.close()
+
+
+def _beginning_of(journal: Path) -> bytes:
+    try:
+        with journal.open("rb") as file:
+            return file.read(JOURNAL_HEADER_BYTES)
+    except OSError:
+        return b""
 
 
 class PostgresDatabase:
