@@ -343,6 +343,26 @@ def test_settings_that_may_lose_a_commit_must_be_said_aloud(
     base.close()
 
 
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
+def test_said_once_it_does_not_count_for_the_next_transaction(
+    worker: oncemq.Client, request: pytest.FixtureRequest, tmp_path: Any, topic: str, kind: str
+) -> None:
+    """Neither for a table that is there already, nor for a setting that was strong when it was last looked at."""
+    base = sqlite_base(tmp_path / "a.db") if kind == "sqlite" else postgresql_base(request.getfixturevalue("server"))
+    connection = base.connect(autocommit=True)
+    setting = "PRAGMA synchronous =" if kind == "sqlite" else "SET synchronous_commit ="
+    assert work(worker, base, connection, topic) == b"0"
+    connection.execute(f"{setting} OFF")
+    with worker.transaction(connection, durable=False) as transaction:
+        assert transaction.get(topic, timeout=5) is not None
+    for options in ({}, {"durable": True}, {}):
+        with pytest.raises(oncemq.NotDurable), worker.transaction(connection, **options):
+            raise AssertionError
+    connection.execute(f"{setting} {'FULL' if kind == 'sqlite' else 'ON'}")
+    assert work(worker, base, connection, topic) == b"2"
+    base.close()
+
+
 @pytest.mark.real
 def test_a_postgresql_without_synchronous_commit_must_be_said_aloud(worker: oncemq.Client, server: str) -> None:
     base = postgresql_base(server)

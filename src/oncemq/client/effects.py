@@ -156,6 +156,8 @@ class Effects:
         self._claimed: set[int] = set()
         self._prepared: dict[str, object] = {}
         """The connection that each table was last seen on."""
+        self._durable: object = None
+        """The connection whose settings were last seen to be durable."""
         self._current: DatabaseTransaction | None = None
         self.is_shared = False
         """Whether several tasks use this client: puts of others are then no mistake of whoever has the transaction."""
@@ -185,13 +187,19 @@ class Effects:
                 "so that effects and place are committed by the same one (a sqlite3 connection with autocommit=False is always "
                 "inside one: leave autocommit as it is by default)"
             )
-        if self._prepared.get(name) is connection:
-            return
-        weakness = database.weakness()
-        if weakness and durable:
-            raise NotDurable(weakness)
-        table.create()
-        self._prepared[name] = connection
+        self._expect_durable(database, connection, durable=durable)
+        if self._prepared.get(name) is not connection:
+            table.create()
+            self._prepared[name] = connection
+
+    def _expect_durable(self, database: Database, connection: object, *, durable: bool) -> None:
+        """Look at the settings of a connection when it must first be durable, and after each time that it need not be."""
+        if not durable:
+            self._durable = None
+        elif self._durable is not connection:
+            if weakness := database.weakness():
+                raise NotDurable(weakness)
+            self._durable = connection
 
     def feed(self, topic: str) -> Feed:
         held = self._gets.find(topic)
