@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import oncemq
-from oncemq.client.bridge import wait
+from oncemq.client.bridge import run, wait
 from oncemq.client.transactions import Commit
 from oncemq.core.packets import TransactDone
 from oncemq.errors import Uncertain
@@ -25,22 +25,28 @@ class Answers:
 
     def __init__(self, client: oncemq.AsyncClient) -> None:
         self._really: Callable[[Commit], TransactDone] = client._client._transactions._ask
-        self.asked: list[int] = []
-        """The number of every commit that was asked for, in order."""
         self.losses = 0
         """How many of the next answers do not come."""
+        self.is_deaf = False
+        """Whether the broker does not even hear of a commit."""
         self.may_come = asyncio.Event()
+        """When answers that were not lost come."""
         self.may_come.set()
+        self.slow: dict[str, asyncio.Event] = {}
+        """When they come to some tasks, by name."""
         client._client._transactions._ask = self._ask  # type: ignore[method-assign]
 
     def _ask(self, commit: Commit) -> TransactDone:
-        self.asked.append(commit.packet.number)
+        if self.is_deaf:
+            wait(Turn())
+            raise Uncertain("nobody is there")
         done = self._really(commit)
         if self.losses:
             self.losses -= 1
             wait(Turn())
             raise Uncertain("no answer")
-        wait(self.may_come.wait())
+        task = asyncio.current_task()
+        wait(self.slow.get(task.get_name() if task is not None else "", self.may_come).wait())
         return done
 
 
@@ -55,6 +61,11 @@ async def _leave_unknown(client: oncemq.AsyncClient, topic: str, value: bytes) -
     with pytest.raises(Uncertain):
         await _commit(client, topic, value)
     return answers
+
+
+async def _turns() -> None:
+    for _ in range(9):
+        await Turn()
 
 
 async def _stored(client: oncemq.AsyncClient, topic: str) -> list[bytes]:
@@ -74,8 +85,7 @@ def test_what_was_collected_is_put_once_by_tasks_that_wait_for_an_outcome(play: 
             await client.put(topic + "-2", b"collected", wait=False)
             answers.may_come.clear()
             tasks = [asyncio.create_task(client.put(topic, b"%d" % number)) for number in range(4)]
-            for _ in range(9):
-                await Turn()
+            await _turns()
             answers.may_come.set()
             await asyncio.gather(*tasks)
             assert sorted(await _stored(client, topic)) == [b"0", b"1", b"2", b"3", b"collected", b"unknown"]
@@ -97,5 +107,98 @@ def test_a_message_that_is_refused_takes_no_other_tasks_message_with_it(play: Pl
             assert [type(problem) for problem in found] == [Uncertain, type(None)]
             await client.flush()
             assert [value[:1] for value in await _stored(client, topic)] == [b"u", b"b"]
+
+    play(script)
+
+
+def test_who_found_out_late_about_one_commit_does_not_forget_a_newer_one(play: Play) -> None:
+    """The newer one was neither finished nor told, and its number was given to a put, which the broker takes for a repeat."""
+
+    async def script(connect: Any, topic: str) -> None:
+        async with await connect() as client:
+            await client.subscribe(topic)
+            answers = await _leave_unknown(client, topic, b"older")
+            answers.slow["slow"] = asyncio.Event()
+            fast, slow = (asyncio.create_task(client.put(topic, name.encode()), name=name) for name in ("fast", "slow"))
+            await fast
+            answers.is_deaf = True
+            with pytest.raises(Uncertain):
+                await _commit(client, topic, b"newer")
+            answers.is_deaf = False
+            answers.slow["slow"].set()
+            await slow
+            await client.put(topic, b"last")
+            stored = await _stored(client, topic)
+            assert sorted(stored) == [b"fast", b"last", b"newer", b"older", b"slow"]
+            assert stored[-1] == b"last"
+
+    play(script)
+
+
+def test_a_refused_commit_is_told_to_whoever_made_it_and_to_nobody_else(play: Play) -> None:
+    async def script(connect: Any, topic: str) -> None:
+        async with await connect() as client:
+            await client.subscribe(topic + "-in")
+            await client.put_many(topic + "-in", [b"0"])
+            answers = Answers(client)
+            answers.may_come.clear()
+            task = asyncio.create_task(_commit_strictly(client, topic))
+            await _turns()
+            resolving = asyncio.create_task(run(client._client._transactions.resolve))
+            await _turns()
+            answers.may_come.set()
+            with pytest.raises(oncemq.NotCommitted):
+                await task
+            await resolving
+            async with client.receive(topic + "-in", timeout=5) as message:
+                assert message is not None
+
+    play(script)
+
+
+def test_a_refused_commit_whose_task_was_cancelled_is_told_once_to_the_next(play: Play) -> None:
+    async def script(connect: Any, topic: str) -> None:
+        async with await connect() as client:
+            answers = Answers(client)
+            answers.may_come.clear()
+            task = asyncio.create_task(_commit_strictly(client, topic))
+            await _turns()
+            task.cancel()
+            await asyncio.wait((task,))
+            answers.may_come.set()
+            await client.subscribe(topic)
+            assert (await client.put(topic, b"no news of a put")).stored
+            with pytest.raises(oncemq.NotCommitted):
+                await _commit(client, topic, b"1")
+            await _commit(client, topic, b"2")
+            assert await _stored(client, topic) == [b"no news of a put", b"2"]
+
+    play(script)
+
+
+async def _commit_strictly(client: oncemq.AsyncClient, topic: str) -> None:
+    """Refused, since nobody has subscribed."""
+    async with client.transaction() as transaction:
+        transaction.put(topic, b"strict", strict=True)
+
+
+def test_an_outcome_that_cannot_be_found_out_is_told_to_all_who_wait_for_it(play: Play) -> None:
+    """Not to one after the other, each after all the patience there is."""
+
+    async def script(connect: Any, topic: str) -> None:
+        client = await connect()
+        answers = await _leave_unknown(client, topic, b"unknown")
+        tries: list[Commit] = []
+
+        def ask(commit: Commit) -> TransactDone:
+            tries.append(commit)
+            return answers._ask(commit)
+
+        client._client._transactions._ask = ask
+        answers.is_deaf = True
+        found = await asyncio.gather(*[client.put(topic, b"x") for _ in range(20)], return_exceptions=True)
+        assert {type(problem) for problem in found} == {Uncertain}
+        assert len(tries) == 1
+        client._client._abandon()
 
     play(script)

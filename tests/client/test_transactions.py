@@ -255,7 +255,7 @@ def test_a_receive_and_a_transaction_are_used_once(worker: oncemq.Client, topic:
         receive.__exit__(None, None, None)
 
 
-@pytest.mark.parametrize("call", ["took", "_outcome"])
+@pytest.mark.parametrize("call", ["took", "_apply", "_keep_refusal"])
 def test_an_interrupt_at_the_end_of_a_commit_leaves_the_stream_usable(
     worker: oncemq.Client, topic: str, target: str, call: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

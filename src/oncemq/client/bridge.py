@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager
 from typing import Any, Protocol, TypeVar
 
 import greenlet
@@ -80,6 +81,19 @@ class LoopClock:
         wait(asyncio.sleep(duration_ms / 1000))
 
 
+class Turn(AbstractContextManager[None]):
+    """Where one call at a time may be, in the order they came. Only inside `run`."""
+
+    def __init__(self) -> None:
+        self._lock = asyncio.Lock()
+
+    def __enter__(self) -> None:
+        wait(self._lock.acquire())
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+
 class SharedSession(Session):
     """A session that several calls wait on at once."""
 
@@ -132,6 +146,9 @@ class SharedSession(Session):
             if left_ms <= 0:
                 return False
             wait(self._stand_by(left_ms))
+
+    def new_turn(self) -> AbstractContextManager[None]:
+        return Turn()
 
     def open_live(self, address: str) -> LiveLink:
         return SharedLive(self, super().open_live(address))  # type: ignore[arg-type]

@@ -10,6 +10,7 @@ Next: client/puts.py and client/gets.py, which ride on it.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 
 import msgspec
 
@@ -295,6 +296,10 @@ class Session:
     def raise_failure(self) -> None:
         if self._failure is not None:
             raise self._failure
+
+    def new_turn(self) -> AbstractContextManager[None]:
+        """Where one call at a time may be. Calls of this session come one after the other anyway."""
+        return nullcontext()
 
     def open_live(self, address: str) -> LiveLink:
         """Open the live link beside this session's own, in place of an earlier one."""

@@ -25,6 +25,7 @@ from oncemq.errors import (
     BrokerUnreachable,
     Diverged,
     Gap,
+    InvariantViolated,
     MessageTooLarge,
     NotCommitted,
     Refused,
@@ -54,6 +55,12 @@ class Commit:
         self.packet = packet
         self.body = body
         self.reads = reads
+        self.done: TransactDone | None = None
+        self.refusal: NotCommitted | None = None
+        self.is_awaited = True
+        """Whether the call that commits it is still there to be told the outcome."""
+        self.failures: list[str] = []
+        """Why its outcome could not be found out, every time that was tried."""
 
     def set_back(self) -> None:
         """What it read is read again."""
@@ -72,6 +79,7 @@ class Transactions:
         self.current: Transaction | None = None
         """The transaction that was entered and not left."""
         self._refusal: NotCommitted | None = None
+        self._turn = session.new_turn()
         puts.resolve = self.resolve_for_a_put
 
     @property
@@ -87,7 +95,7 @@ class Transactions:
         """Find out what became of a commit that was not answered; raise Uncertain if that is still not known, NotCommitted if
         nothing of it happened and nobody was told yet."""
         if self._unknown is not None:
-            self._finish(self._unknown)
+            self._find_out(self._unknown)
         else:
             self._puts.publisher.is_held = False  # An interruption may have left it so, and then nothing could be put any more.
         refusal, self._refusal = self._refusal, None
@@ -111,29 +119,51 @@ class Transactions:
         moves = tuple(_move(feed, begin) for feed, begin, _ in reads)
         self._puts.flush(None)  # They are numbered before it, and a stream is taken in order.
         packet = Transact(self.session.id, self._puts.publisher.next_number, moves, entries)
-        return self._finish(Commit(packet, body, reads))
-
-    def _finish(self, commit: Commit) -> Receipts:
-        """Send a commit until its outcome is known. What was sent once may arrive late, so only an outcome ends it."""
-        self._unknown = commit
+        commit = Commit(packet, body, reads)
         self._puts.publisher.is_held = True
+        self._unknown = commit
+        try:
+            self._find_out(commit)
+        except BaseException:
+            commit.is_awaited = False
+            self._keep_refusal(commit)
+            raise
+        return _receipts(commit)
+
+    def _find_out(self, commit: Commit) -> None:
+        """Have the outcome of a commit. On an event loop one call asks, and the others wait for what it hears."""
+        failures = len(commit.failures)
+        with self._turn:
+            if self._unknown is not commit:
+                return  # Known by now; what is unknown may be a newer one.
+            if len(commit.failures) > failures:
+                raise Uncertain(commit.failures[-1])  # Asked just now, with all patience: not by one call after the other.
+            try:
+                self._finish(commit)
+            except Uncertain as problem:
+                commit.failures.append(problem.reason)
+                raise
+
+    def _finish(self, commit: Commit) -> None:
+        """Send a commit until its outcome is known. What was sent once may arrive late, so only an outcome ends it."""
         reach("client.before_commit")
         try:
             done = self._ask(commit)
-        except NotCommitted:
-            self._give_up(commit)
-            raise
+        except NotCommitted as refusal:
+            self._give_up(commit, refusal)
+            return
         reach("client.after_commit")
         # In this order: whatever interrupts it, asking again under the same number repeats it and changes nothing.
         self._puts.took(commit.packet.number, commit.packet.numbers)
         self._puts.publisher.is_held = False
-        try:
-            receipts = self._outcome(commit, done)
-        except NotCommitted:
-            self._unknown = None
-            raise
+        self._apply(commit, done)
         self._unknown = None
-        return receipts
+        self._keep_refusal(commit)
+
+    def _keep_refusal(self, commit: Commit) -> None:
+        """Nobody waits for it any more: the next transaction or receive is told that nothing of it happened."""
+        if commit.refusal is not None and not commit.is_awaited:
+            self._refusal = commit.refusal
 
     def _ask(self, commit: Commit) -> TransactDone:
         for attempt in range(1, REQUEST_TRIES + 1):
@@ -164,19 +194,33 @@ class Transactions:
             raise Uncertain(str(problem)) from problem
         self.session.restart(attempt)
 
-    def _give_up(self, commit: Commit) -> None:
+    def _give_up(self, commit: Commit, refusal: NotCommitted) -> None:
         """Nothing of it happened, nor will it: its messages come again, and its numbers are the next ones'."""
         commit.set_back()
+        commit.refusal = refusal
         self._unknown = None
         self._puts.publisher.is_held = False
+        self._keep_refusal(commit)
 
-    def _outcome(self, commit: Commit, done: TransactDone) -> Receipts:
+    @staticmethod
+    def _apply(commit: Commit, done: TransactDone) -> None:
+        """Have the feeds stand where the outcome says."""
+        commit.done = done
         if done.code:
+            commit.refusal = NotCommitted(done.code, TEXTS[Code(done.code)])
             commit.set_back()
-            raise NotCommitted(done.code, TEXTS[Code(done.code)])
+            return
         for (feed, _, _), ack in zip(commit.reads, commit.packet.acks, strict=True):
             feed.done = feed.confirmed = ack.end
-        return Receipts(_outcomes(commit.packet, done))
+
+
+def _receipts(commit: Commit) -> Receipts:
+    """Tell the outcome, which is known by now, to whoever made the commit."""
+    if commit.refusal is not None:
+        raise commit.refusal
+    if commit.done is None:
+        raise InvariantViolated("the outcome of a commit was found out and is not there")
+    return Receipts(_outcomes(commit.packet, commit.done))
 
 
 def _move(feed: Feed, begin: int) -> TransactAck:
