@@ -9,6 +9,7 @@ import pytest
 
 from oncemq.core.packets import Hello, Put, PutDone, PutOutcome, Refused, Welcome
 from oncemq.errors import Diverged, NoSubscribers, PutPending, StateLost
+from oncemq.journal.journal import JournalSettings
 from oncemq.limits import OUTCOMES_KEPT_BLOCKS, PUT_WINDOW_BLOCKS
 from oncemq.model.refusals import Code
 from oncemq.sim.disk import SimDisk
@@ -636,3 +637,18 @@ def test_r04_a_put_of_a_stream_that_was_not_named_pending_is_refused() -> None:
         assert isinstance(raw.ask(Hello("raw", world.entropy.id16(), known=(raw.session,), pending=(old,))), Welcome)
 
     world.run(script)
+
+
+def test_a_retained_topic_that_nobody_subscribes_to_survives_snapshots_and_restarts() -> None:
+    world = started(settings=JournalSettings(segment_bytes=16 * 1024, reserve_bytes=8 * 1024, segment_records_max=5))
+
+    def fill() -> None:
+        with world.connect("pub") as pub:
+            pub.admin.create_topic("t", retain="forever")
+            for value in number(30):
+                pub.put("t", value)
+
+    world.run(fill)
+    for power_cut in (False, True):
+        world.restart_broker(power_cut=power_cut)
+        assert world.run(lambda: stored_values(world, "t")) == number(30)

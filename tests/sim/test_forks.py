@@ -293,3 +293,61 @@ def test_what_is_kept_for_ever_begins_at_its_beginning(is_kept: bool, is_guilty:
     end = event("harness", "end", topic_id="7", low=1, end=1, is_limited=False, is_kept=is_kept)
 
     assert check([*PUBLISHER[0], end]) == ({"retention-law": ["topic 7 is kept for ever, and begins at 1"]} if is_guilty else {})
+
+
+LEFT = event("wan", "unsubscribe", "invoke", subscription="wan", topic_id="7")
+OTHER = event("harness", "end", topic_id="8", low=0, end=0, is_limited=False)
+
+
+@pytest.mark.parametrize(
+    ("events", "is_guilty"),
+    [
+        pytest.param([OTHER], True, id="the other topics are there"),
+        pytest.param([event("harness", "topics", number=0)], True, id="no topic is there"),
+        pytest.param([LEFT, OTHER], False, id="somebody left it, and it may have gone with him"),
+        pytest.param([], False, id="nobody looked"),
+    ],
+)
+def test_what_was_confirmed_in_a_topic_that_is_gone_is_lost(events: list[Event], *, is_guilty: bool) -> None:
+    assert ("lost-write" in check([*PUBLISHER[0], *events])) is is_guilty
+
+
+def test_a_topic_that_is_gone_is_not_drained() -> None:
+    gone = event("sub", "drained", subscription="sub", topic_id="7", end=None)
+    emptied = event("sub", "emptied", subscription="sub", topic_id="7", end=None)
+
+    assert check([SUBSCRIBE, gone]) == {"deliveries": ["('sub', '7') is subscribed to a topic that is gone"]}
+    assert check([emptied]) == {"receptions": ["('sub', '7') receives from a topic that is gone"]}
+
+
+def kept_for(topic: str | None) -> list[Event]:
+    return [event("pub", "put", "invoke", message="k"), event("pub", "kept", message="k", topic_id=topic)]
+
+
+@pytest.mark.parametrize(
+    ("topic", "is_guilty"),
+    [
+        pytest.param("7", True, id="for a topic without a limit"),
+        pytest.param("8", False, id="for one whose limit may have taken it"),
+        pytest.param(None, False, id="for nobody knows which"),
+    ],
+)
+def test_a_limit_takes_what_was_kept_for_its_own_topic_and_no_other(topic: str | None, *, is_guilty: bool) -> None:
+    limited = event("harness", "end", topic_id="8", low=5, end=5, is_limited=True)
+
+    assert ("lost-accept" in check([*kept_for(topic), *log("a", "b")[2:], limited])) is is_guilty
+
+
+def test_what_was_kept_for_two_topics_is_stored_in_both() -> None:
+    both = [*kept_for("7"), event("pub", "kept", message="k", topic_id="8"), *log("k")]
+
+    assert check([*both, OTHER]) == {"lost-accept": ["k was kept in an outbox for topic 8 and is nowhere"]}
+
+
+@pytest.mark.parametrize(("is_kept", "heard", "is_guilty"), [(False, [], False), (False, [SUBSCRIBE], True), (True, [], True)])
+def test_what_nobody_ever_subscribed_to_may_go_unread_unless_it_is_kept_for_ever(
+    is_kept: bool, heard: list[Event], is_guilty: bool
+) -> None:
+    end = event("harness", "end", topic_id="7", low=1, end=1, is_limited=False, is_kept=is_kept)
+
+    assert ("lost-accept" in check([*kept_for("7"), *heard, end])) is is_guilty

@@ -151,7 +151,21 @@ def test_what_is_received_is_judged(steps: list[Event], is_sound: bool) -> None:
 
 def test_a_broker_that_was_set_back_gives_again_from_its_own_place() -> None:
     set_back = event("harness", "set_back", name="broker", copied=0)
-    before = [RECEIVING, *done(4), *done(5)]
+    before = [*put("m4", "m5", first=4), RECEIVING, *done(4), *done(5)]
 
     assert laws(*before, set_back, RECEIVING, *done(4), END) == set()
     assert laws(*before, set_back, RECEIVING, received(5), END) == {"receptions"}
+
+
+def given(offset: int, message: str) -> Event:
+    return event("any", "received", subscription="any", topic_id="1", offset=offset, message=message, attempt=1)
+
+
+def test_whoever_received_a_message_has_seen_it() -> None:
+    kept = event("pub", "kept", message="c", topic_id="1")
+    pending = event("pub", "put", message="c") | {"kind": "invoke"}
+
+    assert laws(*PUT, pending, kept, END) == {"lost-accept"}
+    assert laws(*PUT, pending, kept, given(5, "c"), END) == {"inconsistent-offsets"}
+    assert laws(*PUT, pending, kept, given(2, "c"), END) == set()
+    assert laws(*PUT, given(2, "nobody's"), END) == {"unexpected"}

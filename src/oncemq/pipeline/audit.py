@@ -26,6 +26,7 @@ from oncemq.pipeline.audit_laws import SEEN, Charge, Judged
 STEPS = ("reading histories", "judging", "measuring")
 LAWS: dict[Callable[[DataFrame], Judged], tuple[str, ...]] = {
     audit_laws.messages: ("kept", *SEEN),
+    audit_laws.kept: ("kept",),
     audit_laws.copies: ("log", "put"),
     audit_laws.places: ("put", *SEEN),
     audit_laws.holes: ("end",),

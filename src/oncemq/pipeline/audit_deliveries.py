@@ -72,6 +72,7 @@ def deliveries(events: DataFrame) -> Judged:
     missed = (
         F.when(is_misplaced, 1)
         .when(is_left_out, F.col("first") - due)
+        .when((F.col("op") == "drained") & end.isNull(), 1)  # The topic itself is gone.
         .when(F.col("op") == "drained", F.greatest(end - due, F.lit(0)))
     )
     witness = F.when(is_misplaced, _gap_text()).when(is_left_out, _left_out_text()).otherwise(_drained_text())

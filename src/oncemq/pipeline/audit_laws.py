@@ -17,8 +17,8 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody writes it
 
 from oncemq.pipeline.audit_events import SEAT, is_ok, seat
 
-SEEN = ("log", "deliver", "doubted")
-"""Events that show a stored message: in the log at the end, handed out, or looked at while in doubt."""
+SEEN = ("log", "deliver", "received", "doubted")
+"""Events that show a stored message: in the log at the end, handed out, received, or looked at while in doubt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,8 @@ def text(form: str, *columns: str) -> Column:
 
 
 def messages(events: DataFrame) -> Judged:
-    """lost-accept and unexpected: what was kept is somewhere, or was and was told as damaged; what is somewhere was put."""
+    """unexpected: what is somewhere was put. lost-accept, where nobody said for which topic a message was kept: it is somewhere,
+    or was and was told as damaged."""
     put = F.col("op") == "put"
     flags = (
         events.where("message is not null")
@@ -59,14 +60,13 @@ def messages(events: DataFrame) -> Judged:
             F.max(put & (F.col("kind") == "invoke")).alias("is_invoked"),
             F.max(put & (F.col("kind") == "fail")).alias("is_failed"),
             F.max(is_ok(*SEEN)).alias("is_seen"),
-            F.max(F.when(is_ok("kept"), F.xxhash64("run", "process"))).alias("kept_by"),
+            F.max(F.when(is_ok("kept") & F.col("topic_id").isNull(), F.xxhash64("run", "process"))).alias("kept_by"),
         )
     )
-    taken = events.where(is_ok("taken_over")).select(F.xxhash64("run", "name").alias("kept_by"), F.lit(True).alias("is_given_up"))
-    limited = events.where(is_ok("end") & F.col("is_limited")).select("run", F.lit(True).alias("has_limit")).distinct()
-    known = flags.join(F.broadcast(taken.distinct()), "kept_by", "left").join(F.broadcast(limited), "run", "left")
-    known = known.join(F.broadcast(_damaged(events)), ["run", "message"], "left")
-    is_kept, is_excused = F.col("kept_by").isNotNull(), F.coalesce("is_given_up", "has_limit", "is_damaged").isNotNull()
+    fleeting = _fleeting(events).select("run", "is_fleeting").distinct()
+    known = flags.join(F.broadcast(_given_up(events)), "kept_by", "left").join(F.broadcast(fleeting), "run", "left")
+    known = known.join(F.broadcast(_damaged(events).drop("topic_id").distinct()), ["run", "message"], "left")
+    is_kept, is_excused = F.col("kept_by").isNotNull(), F.coalesce("is_given_up", "is_fleeting", "is_damaged").isNotNull()
     is_lost = is_kept & ~F.col("is_seen") & ~is_excused
     is_invented = F.col("is_seen") & (~F.col("is_invoked") | F.col("is_failed"))
     lost, invented = text("%s was kept in an outbox and is nowhere", "message"), text("%s was never put", "message")
@@ -79,13 +79,47 @@ def messages(events: DataFrame) -> Judged:
     )
 
 
+def kept(events: DataFrame) -> Judged:
+    """lost-accept: what was kept for a topic is there, or was; only what a limit may take, or nobody ever asked for, may go."""
+    found = (
+        events.where(is_ok("kept", *SEEN) & F.col("topic_id").isNotNull())
+        .groupBy("run", "message", "topic_id")
+        .agg(
+            F.max(is_ok(*SEEN)).alias("is_seen"),
+            F.max(F.when(is_ok("kept"), F.xxhash64("run", "process"))).alias("kept_by"),
+        )
+    )
+    known = found.join(F.broadcast(_given_up(events)), "kept_by", "left")
+    known = known.join(F.broadcast(_fleeting(events)), ["run", "topic_id"], "left")
+    known = known.join(F.broadcast(_damaged(events)), ["run", "topic_id", "message"], "left")
+    is_kept, is_excused = F.col("kept_by").isNotNull(), F.coalesce("is_given_up", "is_fleeting", "is_damaged").isNotNull()
+    lost = text("%s was kept in an outbox for topic %s and is not there", "message", "topic_id")
+    return Judged(
+        known, [Charge("lost-accept", "confirmed but missing", is_kept, is_kept & ~F.col("is_seen") & ~is_excused, lost)]
+    )
+
+
+def _given_up(events: DataFrame) -> DataFrame:
+    """Whose directory was given up, with what it alone had kept."""
+    taken = events.where(is_ok("taken_over")).select(F.xxhash64("run", "name").alias("kept_by"), F.lit(True).alias("is_given_up"))
+    return taken.distinct()
+
+
+def _fleeting(events: DataFrame) -> DataFrame:
+    """Topics of which something may go that nobody has read: a limit may take it, or nobody ever subscribed."""
+    heard = events.where(is_ok("subscribe")).select("run", "topic_id", F.lit(True).alias("is_heard")).distinct()
+    ends = events.where(is_ok("end")).join(F.broadcast(heard), ["run", "topic_id"], "left")
+    may_go = F.col("is_limited") | (~F.col("is_kept") & F.col("is_heard").isNull())
+    return ends.where(may_go).select("run", "topic_id", F.lit(True).alias("is_fleeting")).distinct()
+
+
 def _damaged(events: DataFrame) -> DataFrame:
     """Messages whose receipts name a place that somebody was told is damaged: they may be trimmed unread."""
     spans = events.where(is_ok("damaged")).select("run", "topic_id", "first", "end")
     receipts = events.where(is_ok("put") & F.col("offset").isNotNull()).select("run", "topic_id", "offset", "message")
     is_inside = (F.col("offset") >= F.col("first")) & (F.col("offset") < F.col("end"))
     told = receipts.join(F.broadcast(spans), ["run", "topic_id"]).where(is_inside)
-    return told.select("run", "message", F.lit(True).alias("is_damaged")).distinct()
+    return told.select("run", "topic_id", "message", F.lit(True).alias("is_damaged")).distinct()
 
 
 def copies(events: DataFrame) -> Judged:
@@ -146,8 +180,13 @@ def _places(events: DataFrame, logged_message: Column) -> Judged:
             F.max(F.when(confirmed, name)).alias("also_confirmed"),
         )
         .join(F.broadcast(_ends(events)), ["run", "topic_id"], "left")
+        .join(F.broadcast(_left(events)), ["run", "topic_id"], "left")
+        .join(F.broadcast(_read(events)), "run", "left")
     )
-    logged, is_kept = F.col("logged"), F.col("confirmed").isNotNull() & (F.col("offset") >= F.col("low"))
+    # A topic that ends nowhere, and that nobody left, was lost with all that was confirmed there.
+    is_there = F.when(F.col("low").isNotNull(), F.col("offset") >= F.col("low"))
+    is_there = is_there.otherwise(F.col("is_read").isNotNull() & F.col("is_left").isNull())
+    logged, is_kept = F.col("logged"), F.col("confirmed").isNotNull() & is_there
     is_lost = is_kept & (logged.isNull() | (F.col("confirmed") != logged) | (F.col("also_confirmed") != logged))
     other = text("two messages have been offset %d of topic %s", "offset", "topic_id")
     lost = text("a message was confirmed at %d of topic %s, the log has none or another there", "offset", "topic_id")
@@ -184,6 +223,17 @@ def kept_for_ever(events: DataFrame) -> Judged:
     sentence = text("topic %s is kept for ever, and begins at %d", "topic_id", "low")
     kept = events.where(is_ok("end") & F.col("is_kept"))
     return Judged(kept, [Charge("retention-law", "lost", F.lit(True), F.col("low") > 0, sentence)])
+
+
+def _left(events: DataFrame) -> DataFrame:
+    """Topics that somebody left, or tried to."""
+    left = events.where(F.col("op") == "unsubscribe").select("run", "topic_id", F.lit(True).alias("is_left"))
+    return left.distinct()
+
+
+def _read(events: DataFrame) -> DataFrame:
+    """Runs whose logs were read at the end."""
+    return events.where(is_ok("end", "topics")).select("run", F.lit(True).alias("is_read")).distinct()
 
 
 def _ends(events: DataFrame) -> DataFrame:

@@ -10,7 +10,9 @@ Next: sim/swarm.py, which lets them live and die; sim/checkers.py, which reads w
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from contextlib import suppress
+from itertools import product
 from random import Random
 from typing import Any, Protocol
 
@@ -38,6 +40,8 @@ from oncemq.sim.world import World
 
 AWAY = (BrokerUnreachable, BrokerFull)
 """What an application waits out."""
+PADDING = b"."
+"""What makes a message larger, behind its name."""
 TOLD = (InDoubt, Gap, Damaged, *AWAY)
 """What a get may say instead of handing out a message."""
 
@@ -126,10 +130,11 @@ class Base(ABC):
 class Publisher(Base):
     """Puts numbered messages, one by one and in bulk, until all have been tried, and waits until all are confirmed."""
 
-    def __init__(self, *place: Any, topics: list[str], count: int, batch_max: int) -> None:
+    def __init__(self, *place: Any, topics: list[str], count: int, batch_max: int, padding_bytes: int = 0) -> None:
         super().__init__(*place, batch_max=batch_max)
         self._topics = topics
         self._count = count
+        self._padding = PADDING * padding_bytes
         self._next = 0
         self.life_taken_over = False
         """Once is enough: of two successors that both take over, either may be the last to be heard."""
@@ -172,37 +177,40 @@ class Publisher(Base):
         self._next = min(self._next + count, self._count)
         return [f"{self.name}-{number}" for number in range(first, self._next)]
 
+    def _value(self, message: str) -> bytes:
+        return message.encode() + self._padding
+
     def _invoke(self, messages: list[str]) -> None:
         for message in messages:
             self.note("invoke", "put", message=message)
 
-    def _keep(self, messages: list[str]) -> None:
-        for message in messages:
-            self.note("ok", "kept", message=message)
+    def _keep(self, messages: Iterable[str], *topics: str) -> None:
+        for message, topic in product(messages, topics):
+            self.note("ok", "kept", message=message, topic_id=self.world.topic_ids.get(topic))
 
     def _put_one(self, client: Client) -> None:
-        messages = self._messages(1)
+        messages, topic = self._messages(1), self.random.choice(self._topics)
         self._invoke(messages)
         try:
-            receipt = client.put(self.random.choice(self._topics), messages[0].encode())
+            receipt = client.put(topic, self._value(messages[0]))
         except PutPending:
-            self._keep(messages)
+            self._keep(messages, topic)
             return
         self._confirm(messages[0], receipt.topic_id, receipt.offset, stored=receipt.stored, duplicate=receipt.duplicate)
 
     def _confirm(self, message: str, topic_id: int, offset: int | None, *, stored: bool, duplicate: bool) -> None:
         self.note("ok", "put", message=message, topic_id=str(topic_id), offset=offset, stored=stored, duplicate=duplicate)
         if stored:
-            self._keep([message])
+            self.note("ok", "kept", message=message, topic_id=str(topic_id))
 
     def _put_many(self, client: Client) -> None:
         topic, size = self.random.choice(self._topics), self.random.randrange(1, self.batch_max)
         messages = self._messages(size)
         self._invoke(messages)
         try:
-            receipts = client.put_many(topic, [message.encode() for message in messages])
+            receipts = client.put_many(topic, [self._value(message) for message in messages])
         except PutPending:
-            self._keep(messages)
+            self._keep(messages, topic)
             return
         for message, receipt in zip(messages, receipts, strict=True):
             self._confirm(message, receipt.topic_id, receipt.offset, stored=receipt.stored, duplicate=receipt.duplicate)
@@ -210,19 +218,22 @@ class Publisher(Base):
     def _put_without_waiting(self, client: Client) -> None:
         messages = self._messages(self.random.randrange(1, self.batch_max))
         self._invoke(messages)
+        topics = []
         for message in messages:
-            client.put(self.random.choice(self._topics), message.encode(), wait=False)
+            topics.append(self.random.choice(self._topics))
+            client.put(topics[-1], self._value(message), wait=False)
         with suppress(PutPending):  # Kept all the same: told so, and synced.
             client.flush()
-        self._keep(messages)
+        for message, topic in zip(messages, topics, strict=True):
+            self._keep([message], topic)
 
     def _put_to_several(self, client: Client) -> None:
         messages = self._messages(1)
         self._invoke(messages)
         try:
-            receipts = client.put(self._topics, messages[0].encode())
+            receipts = client.put(self._topics, self._value(messages[0]))
         except PutPending:
-            self._keep(messages)
+            self._keep(messages, *self._topics)
             return
         for receipt in receipts:
             self._confirm(messages[0], receipt.topic_id, receipt.offset, stored=receipt.stored, duplicate=receipt.duplicate)
@@ -334,7 +345,7 @@ class Subscriber(Base):
             return False
         for topic in self._topics:
             topic_id = self._ids[topic]
-            self.note("ok", "drained", subscription=self.name, topic_id=str(topic_id), end=ends.get(topic_id, 0))
+            self.note("ok", "drained", subscription=self.name, topic_id=str(topic_id), end=ends.get(topic_id))
         return True
 
     def _has_more(self, client: Client, topic: str) -> bool:
@@ -403,6 +414,8 @@ class Wanderer(Subscriber):
 
     def _leave(self, client: Client) -> None:
         is_unknown = False
+        lane: Event = {"subscription": self.name, "topic_id": str(self._ids[self._topics[0]])}
+        self.note("invoke", "unsubscribe", **lane)
         while True:
             try:
                 client.unsubscribe(self._topics[0])
@@ -412,5 +425,5 @@ class Wanderer(Subscriber):
             except (NoSuchTopic, NotSubscribed):
                 if not is_unknown:  # Else an earlier try did it, and only its answer was lost.
                     raise
-            self.note("ok", "unsubscribe", subscription=self.name, topic_id=str(self._ids[self._topics[0]]))
+            self.note("ok", "unsubscribe", **lane)
             return

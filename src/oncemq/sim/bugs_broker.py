@@ -87,6 +87,22 @@ def forgets_streams_in_snapshots(patch: Patch) -> None:
 
 
 @bug
+def leaves_unheard_topics_out_of_snapshots(patch: Patch) -> None:
+    """What is retained and nobody subscribes to is not written down: the next start knows nothing of it."""
+    dump = core_state.BrokerState.dump
+
+    def dump_heard(self: core_state.BrokerState) -> bytes:
+        topics = self.topics
+        self.topics = {number: topic for number, topic in topics.items() if topic.subscriptions or not topic.end}
+        try:
+            return dump(self)
+        finally:
+            self.topics = topics
+
+    patch.set(core_state.BrokerState, "dump", dump_heard)
+
+
+@bug
 def de_duplicates_by_a_window(patch: Patch) -> None:
     """A number that is no longer among the outcomes kept counts as new."""
     decide = core_puts.decide_put

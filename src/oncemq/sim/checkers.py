@@ -25,43 +25,52 @@ def check(events: list[Event]) -> dict[str, list[str]]:
 
 
 def lost_write(evidence: Evidence) -> Iterator[str]:
-    """S1: a confirmed message is where its receipt says, in the log at the end."""
+    """S1: a confirmed message is where its receipt says, in the log at the end.
+
+    A topic that is gone without anybody having left it was lost with all that was confirmed there.
+    """
     log, low, forks = evidence.log, evidence.lows, evidence.forks
     for index, event in evidence.steps("put"):
         if event["kind"] != "ok" or not event["stored"] or event["offset"] is None:
             continue
         place = place_of(event)
-        is_there = place[1] < low.get(place[0], place[1] + 1) or log.get(place) == event["message"]
+        is_trimmed = place[1] < low[place[0]] if place[0] in low else not evidence.has_gone(place[0])
+        is_there = is_trimmed or log.get(place) == event["message"]
         if not is_there and not forks.may_be_gone(str(event["process"]), index, str(event["message"])):
             yield f"{event['message']} was confirmed at {place}, the log has {log.get(place)}"
 
 
 def lost_accept(evidence: Evidence) -> Iterator[str]:
-    """S2: what a client kept (confirmed, or told pending) is stored exactly once at the end, if it was wanted.
+    """S2: what a client kept for a topic (confirmed, or told pending) is stored there exactly once at the end, if it was wanted.
+
+    A limit may take what nobody has read yet, of its own topic and no other; whoever missed it is told a gap, which `deliveries`
+    checks. Where it is not said which topic a message was kept for, it may have been any.
 
     A takeover says that the old directory is given up, with what was kept in it alone; and so does a new directory.
     What was stored and then told as damaged may be trimmed unread, like everything that was told.
     """
-    if evidence.limited:
-        return  # A limit may take what nobody has read yet; whoever missed it is told a gap, which `deliveries` checks.
-    stored = {str(event["message"]) for operation in SEEN for event in evidence.of(operation)} | _damaged(evidence)
+    stored = {(str(e["topic_id"]), str(e["message"])) for operation in SEEN for e in evidence.of(operation)} | _damaged(evidence)
+    anywhere, fleeting = {message for _, message in stored}, evidence.fleeting
     given_up = {str(event["name"]) for event in evidence.of("taken_over")}
     anew = {str(event["process"]): index for index, event in evidence.steps("anew")}
     forks = evidence.forks
     for index, event in evidence.steps("kept"):
         process, message = str(event["process"]), str(event["message"])
-        if message in stored or process in given_up or index < anew.get(process, 0):
+        topic = event.get("topic_id")
+        is_excused = (message in anywhere or fleeting) if topic is None else ((topic, message) in stored or topic in fleeting)
+        if is_excused or process in given_up or index < anew.get(process, 0):
             continue
         if not forks.may_be_dropped(process, index, message):
-            yield f"{message} was kept in an outbox and is nowhere"
+            yield f"{message} was kept in an outbox{f' for topic {topic}' if topic else ''} and is nowhere"
 
 
-def _damaged(evidence: Evidence) -> set[str]:
+def _damaged(evidence: Evidence) -> set[tuple[str, str]]:
     """Messages whose receipts name a place that some subscription was told is damaged."""
     spans = [(str(event["topic_id"]), int(event["first"] or 0), int(event["end"] or 0)) for event in evidence.of("damaged")]
     told = {(topic, offset) for topic, first, end in spans for offset in range(first, end)}
     puts = (event for event in evidence.of("put") if event["kind"] == "ok" and event["offset"] is not None)
-    return {str(event["message"]) for event in puts if (str(event["topic_id"]), event["offset"]) in told} if told else set()
+    damaged = (event for event in puts if (str(event["topic_id"]), event["offset"]) in told)
+    return {(str(event["topic_id"]), str(event["message"])) for event in damaged} if told else set()
 
 
 def duplicate(evidence: Evidence) -> Iterator[str]:
@@ -249,8 +258,7 @@ def deliveries(evidence: Evidence) -> Iterator[str]:
                 yield from _left_out(event, lane, expected)
                 expected[lane] = int(event["first"] or 0)
             case "drained":
-                if expected.get(lane, 0) < int(event["end"] or 0):
-                    yield f"{lane} was handed up to {expected.get(lane)} of {event['end']}: unseen"
+                yield from _drained(event, lane, expected)
             case _:
                 renewals.on_event(event)
 
@@ -299,6 +307,14 @@ def _passed_over(event: Event, key: Lane, expected: dict[Lane, int], gaps: dict[
     else:
         yield from _left_out(event, key, expected)
     expected[key] = max(end, due or 0)
+
+
+def _drained(event: Event, key: Lane, expected: dict[Lane, int]) -> Iterator[str]:
+    """Nothing is left, so all of the topic was handed out; and the topic is still there."""
+    if event["end"] is None:
+        yield f"{key} is subscribed to a topic that is gone"
+    elif expected.get(key, 0) < int(event["end"] or 0):
+        yield f"{key} was handed up to {expected.get(key)} of {event['end']}: unseen"
 
 
 def _left_out(event: Event, key: Lane, expected: dict[Lane, int]) -> Iterator[str]:

@@ -27,6 +27,7 @@ LOWEST = {
     "relays": 0,
     "ledgers": 0,
     "receivers": 0,
+    "keepers": 0,
     "topics": 1,
     "batch_max": 2,
     "sync_us_max": 0,

@@ -19,8 +19,8 @@ Place = tuple[str, int]
 Step = tuple[int, Event]
 """An event and its number in the history."""
 
-SEEN = ("log", "deliver", "doubted")
-"""Events that show a stored message: in the log at the end, handed out, or looked at while in doubt."""
+SEEN = ("log", "deliver", "received", "doubted")
+"""Events that show a stored message: in the log at the end, handed out, received, or looked at while in doubt."""
 
 
 def place_of(event: Event) -> Place:
@@ -62,9 +62,30 @@ class Evidence:
         return {str(event["topic_id"]): int(event["low"] or 0) for event in self.of("end")}
 
     @cached_property
+    def is_read(self) -> bool:
+        """Whether the logs were read at the end: then a topic that does not end anywhere is gone."""
+        return bool(self.lows or self.of("topics"))
+
+    @cached_property
+    def left(self) -> set[str]:
+        """Topics that somebody left, or tried to. One that only subscriptions kept alive goes with the last of them."""
+        return {str(event["topic_id"]) for _, event in self.steps("unsubscribe")}
+
+    def has_gone(self, topic: object) -> bool:
+        """Whether a topic is gone that had no reason to go."""
+        return self.is_read and topic not in self.lows and topic not in self.left
+
+    @cached_property
     def limited(self) -> set[str]:
         """Topics that a limit may cut off."""
         return {str(event["topic_id"]) for event in self.of("end") if event["is_limited"]}
+
+    @cached_property
+    def fleeting(self) -> set[str]:
+        """Topics of which something may go that nobody has read: a limit may take it, or nobody ever subscribed."""
+        heard = {str(event["topic_id"]) for event in self.of("subscribe")}
+        unkept = {str(event["topic_id"]) for event in self.of("end") if event.get("is_kept") is False}
+        return self.limited | (unkept - heard)
 
     @cached_property
     def invoked(self) -> dict[str, int]:

@@ -112,6 +112,8 @@ def receptions(evidence: Evidence) -> Iterator[str]:
                 reception.next = max(reception.next, int(event["offset"] or 0) + 1)
             case "finished" if reception is not None:
                 reception.finish()
+            case "emptied" if event["end"] is None:
+                yield f"{key} receives from a topic that is gone"
             case "emptied" if reception is not None and reception.next < int(event["end"] or 0):
                 yield f"{key} received up to {reception.next} of {event['end']}"
 

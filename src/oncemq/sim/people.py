@@ -12,7 +12,7 @@ from random import Random
 
 from oncemq.client.client import Client
 from oncemq.sim.actors import Actor, Publisher, Subscriber, Wanderer
-from oncemq.sim.history import History
+from oncemq.sim.history import Event, History
 from oncemq.sim.ledger import Ledger
 from oncemq.sim.listeners import Listening
 from oncemq.sim.plan import Plan
@@ -22,16 +22,24 @@ from oncemq.sim.sleepers import Sleeper
 from oncemq.sim.stagers import Stager
 from oncemq.sim.world import World
 
+KEPT = "kept"
+"""A topic that nobody subscribes to: what it holds, it holds because it was told to keep it."""
+KEPT_BYTES, KEPT_MESSAGES_MAX, KEPT_BATCH_MAX = 500, 100, 8
+"""So large are its messages, and so many, that they reach over several segments."""
 Place = tuple[World, History, str, Random]
 """What every actor needs: its world, where to write down what it sees, its name, and a stream of randomness of its own."""
 
 
-def create_topics(plan: Plan, client: Client) -> None:
-    """Create the topics of a world. Nobody reads what is relayed before the end, so it is kept."""
-    for topic in plan.topics:
-        client.admin.create_topic(topic, retain=plan.retain, limit=plan.limit)
+def create_topics(plan: Plan, client: Client) -> Iterator[Event]:
+    """Create the topics of a world, and say how long each keeps what. Nobody reads what is relayed before the end: it is kept."""
+    terms = {topic: (plan.retain, "" if topic in plan.unlimited else plan.limit) for topic in plan.topics}
     if plan.relays:
-        client.admin.create_topic(RELAYED, retain="forever")
+        terms[RELAYED] = "forever", ""
+    if plan.keepers:
+        terms[KEPT] = plan.kept_retain, plan.kept_limit
+    for topic, (retain, limit) in terms.items():
+        info = client.admin.create_topic(topic, retain=retain, limit=limit)
+        yield {"topic_id": str(info.topic_id), "name": topic, "retain": retain, "limit": limit}
 
 
 def people_of(plan: Plan, place: Callable[[str], Place], random: Random) -> Iterator[Actor]:
@@ -58,3 +66,6 @@ def people_of(plan: Plan, place: Callable[[str], Place], random: Random) -> Iter
         yield Ledger(*place(f"ledger{number}"), topic=topics[0], batch_max=batch_max)
     for number in range(plan.receivers):
         yield Receiver(*place(f"rec{number}"), topic=topics[-1], batch_max=batch_max)
+    for number in range(plan.keepers):
+        count, most = min(plan.messages, KEPT_MESSAGES_MAX), min(batch_max, KEPT_BATCH_MAX)
+        yield Publisher(*place(f"keep{number}"), topics=[KEPT], count=count, batch_max=most, padding_bytes=KEPT_BYTES)

@@ -45,6 +45,10 @@ LINE_CLASSES = ("loss", "repeat", "late")
 """Faults of the line happen to packets all the time, not at an instant."""
 BULK = 100
 """Worlds whose batches may be larger than this have many messages."""
+KEEPING = 0.25
+"""How many worlds have a topic that nobody subscribes to, and somebody who puts there."""
+MIXED = 0.5
+"""How many worlds with a limit have topics without one as well."""
 SPARSE = 0.25
 """How many worlds have somebody who is stuck, and small segments: so small that the cleaner finds something to do."""
 
@@ -74,6 +78,11 @@ class Plan:
     relays: int = 0
     ledgers: int = 0
     receivers: int = 0
+    keepers: int = 0
+    kept_retain: str = "forever"
+    kept_limit: str = ""
+    unlimited: tuple[str, ...] = ()
+    """Topics that the limit is not for."""
     backlog_max: int = 1_000
 
 
@@ -111,6 +120,17 @@ def draw_later(random: Random) -> tuple[str, ...]:
     return tuple(name for name in classes for _ in range(random.randrange(1, 4)))
 
 
+def draw_keeping(plan: Plan, random: Random) -> None:
+    """Draw who puts what nobody subscribes to, and how long that is kept. Ages say nothing where clocks jump."""
+    plan.keepers = int(random.random() < KEEPING)
+    plan.kept_retain = random.choice(["forever", "forever", "size:10000", "size:30000", "age:1", "age:5"])
+    plan.kept_limit = random.choice(["", "", "size:25000"])
+    if "clock_jump" in plan.classes and plan.kept_retain.startswith("age"):
+        plan.kept_retain = "forever"
+    if plan.limit and random.random() < MIXED:
+        plan.unlimited = plan.topics[: random.randrange(1, len(plan.topics) + 1)]
+
+
 def plan_of(random: Callable[[str], Random]) -> Plan:
     """Draw a whole world, each part of it from its own stream."""
     plan = draw_plan(random("plan"))
@@ -124,4 +144,5 @@ def plan_of(random: Callable[[str], Random]) -> Plan:
     plan.backlog_max = live.choice([1, 3, 1_000])
     plan.relays, plan.ledgers = int(once.random() < 0.5), int(once.random() < 0.5)
     plan.receivers = int(once.random() < 0.5 and plan.batch_max < BULK)  # One message and one sync at a time: not in bulk.
+    draw_keeping(plan, random("plan/keeping"))
     return plan

@@ -59,5 +59,5 @@ class Receiver(Relay):
             ends = {info.topic_id: info.end for info in client.topics()}
         except AWAY:
             return False
-        self.note("ok", "emptied", **self._place(), end=ends.get(self._ids[self._topics[0]], 0))
+        self.note("ok", "emptied", **self._place(), end=ends.get(self._ids[self._topics[0]]))
         return True

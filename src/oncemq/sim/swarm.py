@@ -18,7 +18,7 @@ from oncemq.client.client import Client
 from oncemq.core.packets import TopicInfo
 from oncemq.errors import DiskFull, Gap, OnceMQError, SyncFailed, WorldError
 from oncemq.model.message import Message
-from oncemq.sim.actors import Actor, Publisher, Subscriber
+from oncemq.sim.actors import PADDING, Actor, Publisher, Subscriber
 from oncemq.sim.checkers import check
 from oncemq.sim.cuts import Cut
 from oncemq.sim.disk import SimDisk
@@ -158,7 +158,9 @@ class Swarm:
 
     def _create_topics(self) -> None:
         client = self.world.connect()
-        create_topics(self.plan, client)
+        for terms in create_topics(self.plan, client):
+            self.world.topic_ids[str(terms["name"])] = str(terms["topic_id"])
+            self.note("created", **terms)
         client.close()
 
     def give_life(self, actor: Actor) -> None:
@@ -170,12 +172,16 @@ class Swarm:
     def _read_logs(self) -> None:
         """Read every topic from its low to its end, as the last word on what is stored."""
         client = self.world.connect()
-        for info in client.topics():
+        infos = client.topics()
+        self.note("topics", number=len(infos))
+        for info in infos:
             topic_id = str(info.topic_id)
             low, messages = self._read_log(client, info)
             for message in messages:
-                place: Event = {"topic_id": topic_id, "offset": message.offset, "message": message.value.decode()}
-                self.note("log", **place, stream=message.source.stream.hex(), number=message.put_number)
+                text = message.value.rstrip(PADDING).decode()
+                place: Event = {"topic_id": topic_id, "offset": message.offset, "message": text}
+                place |= {"stream": message.source.stream.hex(), "number": message.put_number}
+                self.note("log", **place, size_bytes=len(message.value))
             is_kept = info.retain == "forever" and not info.limit
             self.note("end", topic_id=topic_id, low=low, end=info.end, is_limited=bool(info.limit), is_kept=is_kept)
         client.close()

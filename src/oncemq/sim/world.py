@@ -62,6 +62,8 @@ class World:
         """Called when a broker has recovered and begins to serve."""
         self.repair: Callable[[], None] = lambda: None
         """Called by an application that cannot get what it wants: an operator looks after the broker's disk."""
+        self.topic_ids: dict[str, str] = {}
+        """Of the topics that were there before anybody came: what an actor says of a put whose receipt is still to come."""
         self.restores = 0
         """How often the broker's directory was set back."""
         self._syncing = self.scheduler.random("sync")
