@@ -85,6 +85,7 @@ CAUGHT_BY: dict[str, tuple[int, ...]] = {
 SLOW = {
     "acknowledges_what_it_heard": "needs a listener that dies between hearing a message and handing it out",
     "believes_a_welcome_that_shows_less": "needs a publisher that starts anew between a restore and its next put",
+    "takes_the_whole_records_of_a_torn_group": "no world is told of half a group; crash images see it: tests/sim/test_images.py",
     "takes_torn_groups": "worlds seldom tear a write in the middle of a block; crash images do: tests/sim/test_images.py",
     "believes_a_topics_name": "needs a Get that is under way while its topic is deleted and made again",
 }

@@ -13,7 +13,8 @@ import pytest
 from oncemq.sim.bugs import planted
 from oncemq.sim.images import explore
 from oncemq.sim.platter import SECTOR_BYTES, Platter
-from oncemq.sim.tape import Image, Tape
+from oncemq.sim.subject_journal import JournalSubject
+from oncemq.sim.tape import Image, Sync, Tape, Write
 
 A, B = b"a" * SECTOR_BYTES, b"b" * SECTOR_BYTES
 
@@ -30,6 +31,7 @@ def test_every_image_of_a_run_keeps_what_was_promised(seed: int) -> None:
     ("bug", "seed"),
     [
         ("takes_torn_groups", 0),
+        ("takes_the_whole_records_of_a_torn_group", 0),
         ("does_not_sync", 0),
         ("serves_the_page_cache_after_a_restart", 0),
         ("drops_the_tail_after_a_restart", 0),
@@ -49,7 +51,7 @@ def test_images_see_a_recovery_that_was_broken(bug: str, seed: int) -> None:
 def test_a_run_that_was_killed_and_read_from_the_cache_needs_two_deaths_to_be_found_out() -> None:
     """Kill, restart, power cut: no image of a single life shows that a restart believes the page cache."""
     with planted("drops_the_tail_after_a_restart"):
-        violations = explore(0, images_max=1_500).violations
+        violations = explore(3, images_max=1_500).violations
 
     assert "kill -9" in violations[0]
 
@@ -107,6 +109,39 @@ def test_a_sector_never_holds_the_second_of_two_writes_without_the_first() -> No
     tape.open("file").write(1, [b"2"])
 
     assert contents(images_of(played(tape))) == {A, b"1" + A[1:], b"12" + A[2:]}
+
+
+def test_a_process_may_die_between_the_pieces_of_one_write() -> None:
+    tape = Tape(parts_per_write=2)
+    tape.open("file", create=True).write(3, [b"a", b"b", b"c"])
+    caches = []
+    platter = Platter()
+    for step in tape.steps:
+        platter.play(step)
+        caches.append(platter.cache()["file"][0])
+
+    assert caches == [b"", b"\0\0\0ab", b"\0\0\0abc"]
+    assert tape.open("file").read(0, 99) == caches[-1]
+
+
+def test_runs_have_groups_of_several_blocks_and_pieces_and_several_groups_in_a_sync() -> None:
+    several_groups = several_pieces = 0
+    for seed in (0, 3, 6, 9):
+        tape = Tape(parts_per_write=1)
+        JournalSubject(Random(f"{seed}/work")).work(tape)
+        heads = pieces = 0
+        for step in tape.steps:
+            match step:
+                case Write(_, _, content):
+                    heads += content[:4] == b"1grp"
+                    pieces += 1
+                case Sync():
+                    several_groups += heads > 1
+                    several_pieces += pieces > heads > 0
+                    heads = pieces = 0
+
+    assert several_groups > 10
+    assert several_pieces > 10
 
 
 def test_a_size_may_arrive_without_what_was_written() -> None:

@@ -19,7 +19,7 @@ from oncemq.core import state as core_state
 from oncemq.core.packets import PutOutcome, Want
 from oncemq.core.records import CursorMoved
 from oncemq.engine import loop
-from oncemq.journal import codec, journal, recovery, space
+from oncemq.journal import codec, journal, recovery, segment, space
 from oncemq.sim.bugs import Patch, Without, bug
 from oncemq.sim.bugs_client import resume_from_cursor
 
@@ -260,6 +260,35 @@ def cuts_snapshots_ahead_of_the_sync(patch: Patch) -> None:
 def takes_torn_groups(patch: Patch) -> None:
     """Recovery does not check the bytes of blocks: what a power cut tore is taken for whole."""
     patch.set(codec, "check_block_bytes", lambda _block, _crc: None)
+
+
+@bug
+def takes_the_whole_records_of_a_torn_group(patch: Patch) -> None:
+    """A group counts up to its first wrong record: half of what was decided together has happened."""
+    whole = segment.Walk._group
+
+    def group(self: segment.Walk[Any]) -> segment.Group[Any]:
+        start, check, items = self.position, self._check, list[tuple[Any, int, int]]()
+
+        def noted(body: Any, at: int) -> tuple[Any, int]:
+            item, after = check(body, at)
+            items.append((item, start + segment.GROUP_BYTES + at, after - at))
+            return item, after
+
+        self._check = noted
+        try:
+            return whole(self)
+        except codec.BadRecord:
+            if not items:
+                raise
+            end = items[-1][1] + items[-1][2]
+            body = self._window.view(start + segment.GROUP_BYTES, end - start - segment.GROUP_BYTES)
+            header = segment.decode_group_header(self._window.view(start, segment.GROUP_BYTES))
+            return segment.Group(start, header, body, items)  # type: ignore[arg-type]
+        finally:
+            self._check = check
+
+    patch.set(segment.Walk, "_group", group)
 
 
 @bug

@@ -28,7 +28,7 @@ from oncemq.sim.platter import Platter
 from oncemq.sim.subject_client import OutboxSubject, StateSubject
 from oncemq.sim.subject_journal import JournalSubject
 from oncemq.sim.subjects import Broken, Subject
-from oncemq.sim.tape import Image, Mark, Step, Tape
+from oncemq.sim.tape import PARTS_PER_WRITE_MAX, Image, Mark, Step, Tape
 
 SUBJECTS: dict[str, Callable[[Random], Subject]] = {
     "journal": JournalSubject,
@@ -41,6 +41,8 @@ SAMPLE = 200
 SECOND_ALL_UP_TO = 16
 SECOND_SAMPLE = 6
 """Fewer in a recovery after kill -9: it has as many steps as ten drains."""
+PARTS_PER_WRITE = (PARTS_PER_WRITE_MAX, 4, 1)
+"""One of these for each run: a group is written at once, or in several pieces between which its process may die."""
 VIOLATIONS_MAX = 5
 """Per run: more would say the same again."""
 
@@ -184,7 +186,8 @@ class _Verdict:
 def explore(seed: int, *, all_up_to: int = ALL_UP_TO, sample: int = SAMPLE, images_max: int | None = None) -> Recorded:
     """Record one run, then recover from every image of each of its points (of the first points, if there is a bound)."""
     name = list(SUBJECTS)[seed % len(SUBJECTS)]
-    subject, tape = SUBJECTS[name](Random(f"{seed}/work")), Tape()
+    parts_per_write = Random(f"{seed}/writes").choice(PARTS_PER_WRITE)
+    subject, tape = SUBJECTS[name](Random(f"{seed}/work")), Tape(parts_per_write=parts_per_write)
     run = _Run(subject, Random(f"{seed}/images"), images_max)
     with suppress(_Enough):
         with _Verdict(run, "at work"):

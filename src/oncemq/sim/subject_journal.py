@@ -2,8 +2,9 @@
 """A journal with a broker's state, recorded for crash images.
 
 May not: write but through Journal, or ask it what is right.
-The idea: groups of records over some starts, with rolls, snapshots and trims. The answer is the strictest there is: after
-recovery the state must be the fold of a prefix of all records, not shorter than what was synced, with every block readable.
+The idea: groups of records over some starts, with rolls, snapshots and trims; several groups may share a sync, and a group may
+have several blocks. The answer is the strictest there is: after recovery the state must be the fold of a prefix of all groups,
+none of them half, not shorter than what was synced, with every block readable.
 Next: sim/images.py, which takes the images; sim/subject_client.py for the other two.
 """
 
@@ -54,7 +55,8 @@ class JournalSubject:
         self._starts = 0
         self._records: list[records.Record] = []
         self._folds: dict[bytes, int] = {BrokerState().dump(): 0}
-        """Every prefix of the records, as the state it makes."""
+        """Every prefix of the groups, as the state it makes; how many records those are."""
+        self._sync_chance = random.choice((0.8, 0.3))
         self._state = BrokerState()
         self._journal: Journal
 
@@ -101,16 +103,19 @@ class JournalSubject:
 
     def _act(self, tape: Tape) -> None:
         """What a drain does; now and then two groups share a sync, dead segments are trimmed and sparse ones cleaned."""
-        self._write(tape, [self._stored(self._state), *self._cursors()], sync=self._random.random() < 0.8)
+        self._write(tape, [*self._puts(), *self._cursors()], sync=self._syncs())
         if self._random.random() < 0.4:
-            self._write(tape, self._staged(), sync=self._random.random() < 0.8)
+            self._write(tape, self._staged(), sync=self._syncs())
         if self._state.parts and self._random.random() < 0.3:
-            self._write(tape, self._committed(), sync=self._random.random() < 0.8)
+            self._write(tape, self._committed(), sync=self._syncs())
         if self._random.random() < 0.3:
             self._write(tape, self._trims(), sync=True)
             lows = {topic.topic_id: topic.low for topic in self._state.topics.values()} | self._state.storage_lows()
             self._journal.trim(lows)
             self._journal.clean(lows, self._random.choice((300, 5000)))
+
+    def _syncs(self) -> bool:
+        return self._random.random() < self._sync_chance
 
     def _write(self, tape: Tape, group: list[records.Record], *, sync: bool) -> None:
         size = sum(len(part) for record in group for part in encode(record))
@@ -118,11 +123,20 @@ class JournalSubject:
         for record in group:
             self._state.apply(record)
             self._records.append(record)
-            self._folds[self._state.dump()] = len(self._records)
+        self._folds[self._state.dump()] = len(self._records)
         self._journal.append(group)
         if sync:
             self._journal.sync()
             tape.mark(len(self._records))
+
+    def _puts(self) -> list[records.Record]:
+        """What one to three puts of a drain come to, each decided on what those before it leave."""
+        state, puts = BrokerState(), list[records.Record]()
+        state.restore(self._state.dump())
+        for _ in range(self._random.choice((1, 1, 2, 3))):
+            puts.append(self._stored(state))
+            state.apply(puts[-1])
+        return puts
 
     def _stored(self, state: BrokerState) -> records.Stored:
         topics = self._random.choice(((1,), (2,), _TOPICS))
@@ -196,7 +210,7 @@ class JournalSubject:
         state, blocks, last_number = cast(_Found, found)
         count = self._folds.get(state)
         if count is None:
-            raise Broken("the state is not that of any prefix of the records")
+            raise Broken("the state is not that of any prefix of the groups")
         if count < promise:
             raise Broken(f"{promise} records were synced, {count} are there")
         if list(blocks) != self._blocks_of(count):
@@ -222,16 +236,6 @@ class JournalSubject:
         waiting = [block for blocks in parts.values() for block in blocks]
         kept = [placed[topic.topic_id][topic.low :] for topic in self._state.topics.values()]  # Every block is one message.
         return [block for blocks in kept for block in blocks] + waiting
-
-    def _place(
-        self, placed: dict[int, list[Block]], ends: dict[int, int], lows: dict[int, int], topic: int, blocks: list[Block]
-    ) -> None:
-        """One row each: whatever lies below the low offset is gone."""
-        for block in blocks:
-            if topic in lows and ends[topic] >= lows[topic]:
-                placed[topic].append(block)
-            if topic in ends:
-                ends[topic] += 1
 
     def go_on(self) -> Hashable:
         state = self._state

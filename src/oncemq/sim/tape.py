@@ -16,6 +16,8 @@ from typing import NamedTuple
 from oncemq.errors import DirectoryLocked
 
 Part = bytes | bytearray | memoryview
+PARTS_PER_WRITE_MAX = 1024
+"""As on Linux; a recorded run may be given fewer, so that small groups are written in several pieces as well."""
 Image = dict[str, tuple[bytes, int]]
 """Name to content and size of every file; content beyond what is there is zeros."""
 
@@ -107,8 +109,12 @@ class TapeFile:
         return found + bytes(missing) if missing > 0 else found
 
     def write(self, position: int, parts: Sequence[Part] | bytes) -> None:
-        content = parts if isinstance(parts, bytes) else b"".join(parts)
-        self._tape.change(self._node, Write(self._node.number, position, content))
+        """Write so many parts at a time as the operating system takes; the process may die between two of them."""
+        pieces, many = ([parts], 1) if isinstance(parts, bytes) else (parts, self._tape.parts_per_write)
+        for first in range(0, len(pieces), many):
+            content = b"".join(pieces[first : first + many])
+            self._tape.change(self._node, Write(self._node.number, position, content))
+            position += len(content)
 
     def sync(self) -> None:
         self._tape.steps.append(Sync(self._node.number))
@@ -129,9 +135,10 @@ class TapeFile:
 class Tape:
     """ports.Disk that starts as an image and records what becomes of it."""
 
-    def __init__(self, image: Image | None = None, boots: int = 1) -> None:
+    def __init__(self, image: Image | None = None, boots: int = 1, *, parts_per_write: int = PARTS_PER_WRITE_MAX) -> None:
         files = (image or {}).items()
         self.steps: list[Step] = []
+        self.parts_per_write = parts_per_write
         self._boots = boots
         self._names = {name: Node(number, *file) for number, (name, file) in enumerate(files)}
         self._nodes = len(self._names)
