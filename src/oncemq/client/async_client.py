@@ -12,7 +12,8 @@ Next: client/client.py, which says what each call does.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from functools import partial
 from types import TracebackType
@@ -318,6 +319,7 @@ class AsyncTransaction:
         self._floor = floor
         self._numbers = numbers
         self._has_effects = has_effects
+        self._is_getting = False
 
     async def __aenter__(self) -> Self:
         await self._floor.take(has_effects=self._has_effects)
@@ -331,12 +333,25 @@ class AsyncTransaction:
         return self
 
     async def get(self, topic: str, timeout: float | None = None) -> Message | None:
-        """The next message of a topic; finished by the commit."""
-        return await run(self._inner.get, topic, timeout)
+        """The next message of a topic; finished by the commit. One get of a transaction at a time."""
+        with self._only_one():
+            return await run(self._inner.get, topic, timeout)
 
     async def get_many(self, topic: str, count: int = 1000, timeout: float | None = None) -> list[Message]:
         """Up to `count` messages as soon as there is one."""
-        return await run(self._inner.get_many, topic, count, timeout)
+        with self._only_one():
+            return await run(self._inner.get_many, topic, count, timeout)
+
+    @contextmanager
+    def _only_one(self) -> Iterator[None]:
+        """What a get did not return is given back by going back to where it began: two at once would give back each other's."""
+        if self._is_getting:
+            raise UsageError("another task waits for a message of this transaction: get one after the other, or use get_many()")
+        self._is_getting = True
+        try:
+            yield
+        finally:
+            self._is_getting = False
 
     def put(self, topic: Topics, value: bytes, **options: Any) -> None:
         """Have a message stored by the commit; nothing to await."""
@@ -356,10 +371,18 @@ class AsyncTransaction:
         finally:
             self._floor.leave()
 
+    def _expect_no_get(self) -> None:
+        if self._is_getting:
+            raise UsageError(
+                "another task still waits for a message of this transaction: await or cancel it before leaving the block. "
+                "Nothing of the transaction happened"
+            )
+
     async def _commit(self) -> None:
         try:
+            self._expect_no_get()
             await self._numbers.acquire()
-        except BaseException as problem:  # Cancelled before the commit began: nothing of it happens.
+        except BaseException as problem:  # Before the commit began: nothing of it happens.
             await run(self._inner.__exit__, type(problem), problem, None)
             raise
         try:

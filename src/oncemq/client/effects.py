@@ -276,12 +276,12 @@ class DatabaseTransaction:
 
     def get_many(self, topic: str, count: int = 1000, timeout: float | None = None) -> list[Message]:
         """Return up to `count` messages as soon as there is one; [] if none came in time."""
-        if not self._is_open:
-            raise UsageError("this transaction is over: use it inside its with block")
+        self._check_open()
         whole(count, "the count of get_many", 1)
         if not self._database.is_in_transaction():
             raise EndedEarly()  # Now: with autocommit the row would move by itself, and the effect be left behind.
         place = self._wait(check_topic(topic), milliseconds(timeout))
+        self._check_open()  # On an event loop the block may have been left meanwhile.
         before = place.feed.place, place.feed.bookmark
         found: list[Message] = []
         try:
@@ -317,17 +317,21 @@ class DatabaseTransaction:
         self._places.clear()
         try:
             is_there = place.feed.wait(timeout_ms)
-        except Gap:
-            self._begin()
-            self._table.lock(place.feed)
-            self._table.claim(place.feed)
-            self._places[topic] = place  # Told now: an application that goes on inside the block moves behind it.
+        except BaseException as problem:
+            if self._is_open:
+                self._begin()
+            if self._is_open and isinstance(problem, Gap):
+                self._table.lock(place.feed)
+                self._table.claim(place.feed)
+                self._places[topic] = place  # Told now: an application that goes on inside the block moves behind it.
             raise
-        except BaseException:
-            self._begin()
-            raise
+        self._check_open()  # What is over has nothing open in the application's database any more.
         self._begin()
         return is_there
+
+    def _check_open(self) -> None:
+        if not self._is_open:
+            raise UsageError("this transaction is over: use it inside its with block")
 
     def _are_untouched(self) -> bool:
         return all(place.now == place.begin == place.feed.place for place in self._places.values())

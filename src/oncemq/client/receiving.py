@@ -56,7 +56,7 @@ class Receiving:
     def claim(self, topic: str, owner: object) -> Feed:
         """The feed, for one use at a time: what is acknowledged is everything up to a place, so two at once would finish each
         other's messages."""
-        if self._claimed.get(topic, owner) is not owner:
+        if self._claimed.setdefault(topic, owner) is not owner:
             raise UsageError(
                 f"topic {topic!r} is being received already: leave that receive() or transaction first; "
                 "to handle several messages at a time get them in one transaction"
@@ -64,7 +64,6 @@ class Receiving:
         feed = self.feed(topic)
         if feed.place > feed.confirmed:  # A gap that was told (R10), or an acknowledgement without an answer: this finishes it.
             self.acknowledge(feed, feed.place)
-        self._claimed[topic] = owner
         return feed
 
     def let_go(self, owner: object) -> None:

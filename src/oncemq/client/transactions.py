@@ -277,13 +277,19 @@ class Transaction:
         feed = self._touch(topic)
         before = feed.place, feed.bookmark
         try:
-            message = feed.next(milliseconds(timeout))
-            return None if message is None else self._transactions.receiving.give(topic, feed, message)
+            is_there = feed.wait(milliseconds(timeout))
+            self._check_open()  # On an event loop the block may have been left meanwhile, and the feed be somebody else's.
+            return self._transactions.receiving.give(topic, feed, feed.take()) if is_there else None
         except Gap:
             raise  # Told: whoever goes on inside the block goes on behind it.
         except BaseException:
-            feed.set_back(*before)  # It was not returned, so this transaction does not finish it.
+            self._take_back(feed, before)
             raise
+
+    def _take_back(self, feed: Feed, before: tuple[int, Bookmark]) -> None:
+        """What a get did not return this transaction does not finish. One that is over has given it back."""
+        if self._is_open:
+            feed.set_back(*before)
 
     def get_many(self, topic: str, count: int = 1000, timeout: float | None = None) -> list[Message]:
         """Return up to `count` messages as soon as there is one; [] if none came in time."""
@@ -299,7 +305,7 @@ class Transaction:
         except Gap:
             raise
         except BaseException:
-            feed.set_back(*before)
+            self._take_back(feed, before)
             raise
         return found
 
@@ -356,6 +362,9 @@ class Transaction:
             if len(self._touched) >= TRANSACT_ACKS_MAX:
                 raise UsageError(f"a transaction gets from at most {TRANSACT_ACKS_MAX} topics")
             feed = self._transactions.receiving.claim(topic, self)
+            if not self._is_open:
+                self._transactions.receiving.let_go(self)  # Left while the claim had to wait.
+            self._check_open()
             self._touched[topic] = feed, feed.place, feed.bookmark
         return self._touched[topic][0]
 
