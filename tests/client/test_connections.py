@@ -54,6 +54,19 @@ def test_cursors_of_postgresql_may_write_parameters_in_another_way(worker: oncem
         assert take_two(worker, connection, topic) == [b"0", b"1"]
 
 
+@pytest.mark.real
+@pytest.mark.parametrize("lock_timeout", ["0", "200"])
+def test_text_of_postgresql_may_be_bytes(worker: oncemq.Client, server: str, topic: str, lock_timeout: str) -> None:
+    """psycopg gives text as bytes where it does not know its encoding."""
+    with psycopg.connect(server, client_encoding="SQL_ASCII", options=f"-c lock_timeout={lock_timeout}") as connection:
+        assert take_two(worker, connection, topic) == [b"0", b"1"]
+        connection.execute("SET synchronous_commit = off")
+        connection.commit()
+    weak = psycopg.connect(server, client_encoding="SQL_ASCII", options="-c synchronous_commit=off")
+    with weak, pytest.raises(oncemq.NotDurable, match="synchronous_commit"), worker.transaction(weak):
+        raise AssertionError
+
+
 @pytest.mark.parametrize("autocommit", [False, True])
 def test_h08_a_get_after_a_commit_inside_moves_nothing(worker: oncemq.Client, base: Base, topic: str, autocommit: bool) -> None:
     """With autocommit the row would be moved and committed at once, and the message's effect never happen."""

@@ -63,6 +63,11 @@ class Database(Protocol):
         """Close what `reopened` opened."""
 
 
+def _as_text(rows: Sequence[Row]) -> list[Row]:
+    """Rows with text in them where the connection gives bytes: no column of ours has anything else in bytes."""
+    return [tuple(cell.decode() if isinstance(cell, bytes) else cell for cell in row) for row in rows]
+
+
 def database_of(connection: object) -> Database:
     """Return the adapter for a connection; raise UnsupportedDatabase, with the interface, for what is not known."""
     if isinstance(connection, sqlite3.Connection):
@@ -108,8 +113,7 @@ class SqliteDatabase:
         """Run a statement; its rows are tuples with text in them, whatever kinds the application has its own rows made of."""
         cursor = self._connection.cursor()
         cursor.row_factory = None
-        rows = cursor.execute(statement, tuple(values)).fetchall()
-        return [tuple(cell.decode() if isinstance(cell, bytes) else cell for cell in row) for row in rows]
+        return _as_text(cursor.execute(statement, tuple(values)).fetchall())
 
     def begin(self) -> None:
         try:
@@ -222,7 +226,7 @@ class PostgresDatabase:
         """Run a statement on a plain cursor: the application's own may return other rows and write parameters in another way."""
         cursor = sys.modules["psycopg"].Cursor(self._connection, row_factory=lambda _cursor: tuple)
         cursor.execute(statement.replace("?", "%s"), tuple(values))
-        return list(cursor.fetchall()) if cursor.description else []
+        return _as_text(cursor.fetchall()) if cursor.description else []
 
     def lock_row(self, statement: str, values: Sequence[object]) -> list[Row]:
         return self._patiently(statement + " FOR UPDATE", values)
