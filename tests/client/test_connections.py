@@ -229,6 +229,44 @@ def test_a_statement_that_failed_inside_is_told_by_the_database(worker: oncemq.C
 
 
 @pytest.mark.real
+def test_a_rollback_that_failed_is_told_beside_what_made_it_necessary(worker: oncemq.Client, server: str, topic: str) -> None:
+    connection, killer = psycopg.connect(server), psycopg.connect(server, autocommit=True)
+    with pytest.raises(ZeroDivisionError) as told, worker.transaction(connection) as transaction:
+        assert transaction.get(topic, timeout=5) is not None
+        killer.execute("SELECT pg_terminate_backend(%s, 5000)", (connection.info.backend_pid,))
+        raise ZeroDivisionError
+    (note,) = told.value.__notes__
+    assert "the rollback failed, too" in note
+    assert "close the connection" in note
+    connection.close()
+    killer.close()
+    with psycopg.connect(server) as another:
+        assert take_two(worker, another, topic) == [b"0", b"1"]
+
+
+@pytest.mark.parametrize("is_done", [False, True])
+def test_a_rollback_that_failed_leaves_the_client_free(
+    worker: oncemq.Client, base: Base, topic: str, is_done: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a commit there is nothing to roll back: what happened is not told as a failure."""
+    connection = base.connect()
+
+    def fail(_self: object) -> None:
+        raise OSError("no answer")
+
+    with monkeypatch.context() as patch, pytest.raises(ZeroDivisionError) as told:
+        with worker.transaction(connection) as transaction:
+            assert transaction.get(topic, timeout=5) is not None
+            patch.setattr(type(transaction._database), "rollback", fail)
+            if not is_done:
+                raise ZeroDivisionError
+        raise ZeroDivisionError
+    assert len(getattr(told.value, "__notes__", [])) == (0 if is_done else 1)
+    connection.rollback()
+    assert take_two(worker, connection, topic)[0] == (b"1" if is_done else b"0")
+
+
+@pytest.mark.real
 def test_workers_that_begin_at_the_same_time_make_the_table_once(connect: Connect, server: str, topic: str) -> None:
     """CREATE TABLE IF NOT EXISTS is no protection in PostgreSQL: the second of two fails."""
     made: list[bool] = []

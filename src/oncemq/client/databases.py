@@ -13,7 +13,6 @@ from __future__ import annotations
 import sqlite3
 import sys
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -51,7 +50,7 @@ class Database(Protocol):
     def commit(self) -> None: ...
 
     def rollback(self) -> None:
-        """Undo everything since `begin`; without a transaction do nothing."""
+        """Undo everything since `begin`, or raise; without a transaction do nothing."""
 
     def let_go(self) -> bool:
         """End the transaction if the application wrote nothing in it, so others need not wait; False if it may have."""
@@ -260,8 +259,7 @@ class PostgresDatabase:
         self._connection.commit()
 
     def rollback(self) -> None:
-        with suppress(Exception):  # A connection that is gone has rolled back already.
-            self._connection.rollback()
+        self._connection.rollback()
 
     def let_go(self) -> bool:
         return False  # A rollback would undo what nobody can see from here: SET LOCAL, advisory locks, cursors.

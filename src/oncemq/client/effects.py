@@ -88,7 +88,7 @@ class Table:
             self._run(_CREATE)
             self.database.commit()
         except BaseException as problem:
-            self.database.rollback()
+            _roll_back(self.database, problem)
             if not (isinstance(problem, Exception) and self._is_there()):
                 raise
 
@@ -143,6 +143,19 @@ class Table:
         welcome = self._session.welcome
         log = welcome.log_id.hex() if welcome is not None else ""
         return self._session.state.identity.client, log, feed.info.subscription_id
+
+
+def _roll_back(database: Database, problem: BaseException | None) -> None:
+    """Roll back because of a problem, which is what the application is told: a rollback that fails is a note on it."""
+    try:
+        database.rollback()
+    except Exception as trouble:
+        if problem is None:
+            raise
+        problem.add_note(
+            f"the rollback failed, too ({type(trouble).__name__}: {str(trouble).strip()}): close the connection, which makes the "
+            "database roll back by itself, and go on with another one"
+        )
 
 
 class Effects:
@@ -249,8 +262,8 @@ class DatabaseTransaction:
     def __enter__(self) -> Self:
         try:
             self._enter()
-        except BaseException:
-            self._end()
+        except BaseException as problem:
+            self._end(problem)
             raise
         return self
 
@@ -352,11 +365,11 @@ class DatabaseTransaction:
 
     def _busy(self, problem: DatabaseBusy) -> DatabaseBusy:
         """The same problem, with who holds it. Reading is possible while somebody else writes."""
-        self._database.rollback()
+        _roll_back(self._database, problem)
         holders = ""
         with suppress(Exception):  # There may be no table yet.
             holders = self._table.holders()
-        self._database.rollback()
+        _roll_back(self._database, problem)
         return DatabaseBusy(problem.reason, holders)
 
     def _move(self, place: Place) -> None:
@@ -368,25 +381,24 @@ class DatabaseTransaction:
     # --- leaving ---------------------------------------------------------------------------------------
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._is_open = False
         try:
-            self._leave(is_done=kind is None)
-        except BaseException:
-            self._end()
+            if kind is None:
+                self._finish()
+                self._has_begun = False  # Nothing is left to roll back: a failure of that would look like one of the commit.
+        except BaseException as problem:
+            self._end(problem)
             raise
+        self._end(error)
 
-    def _leave(self, *, is_done: bool) -> None:
-        self._is_open = False
-        if is_done:
-            self._finish()
-        self._end()
-
-    def _end(self) -> None:
+    def _end(self, problem: BaseException | None) -> None:
         """Whatever is left of it must not hold the application's connection, nor the client."""
-        self._is_open = False
-        if self._has_begun:
-            self._database.rollback()
-        self._has_begun = False
-        self._effects.close(self)
+        has_begun, self._is_open, self._has_begun = self._has_begun, False, False
+        try:
+            if has_begun:
+                _roll_back(self._database, problem)
+        finally:
+            self._effects.close(self)
 
     def _finish(self) -> None:
         if not self._database.is_in_transaction():
@@ -395,7 +407,6 @@ class DatabaseTransaction:
             if place.feed.place > place.now:
                 self._move(place)  # A gap that the application was told and went on from.
         if not (self._are_moved() and self._database.release()):
-            self._database.rollback()
             raise EndedEarly()
         self._commit()
 
@@ -419,7 +430,7 @@ class DatabaseTransaction:
         moved = [place for place in self._places.values() if place.now != place.begin]
         if not moved:
             raise problem
-        self._database.rollback()  # What is still open here was not committed, and would hold the row.
+        _roll_back(self._database, problem)  # What is still open here was not committed, and would hold the row.
         try:
             other = self._database.reopened()
         except Exception as trouble:
