@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from contextvars import Context
 from pathlib import Path
 from typing import Any
 
@@ -113,3 +114,98 @@ def test_a_get_that_is_cancelled_after_its_block_was_left_gives_nothing_back(
                 assert (await transaction.get(topic, timeout=5)).value == b"1"
 
     play(script)
+
+
+def test_the_time_of_a_receive_is_over_while_another_task_has_the_turn(play: Play) -> None:
+    async def script(connect: Any, topic: str) -> None:
+        async with await connect() as client:
+            await client.subscribe(topic)
+            await client.put_many(topic, [b"0", b"1", b"2"])
+
+            async def receive(timeout: float) -> bytes | None:
+                async with client.receive(topic, timeout=timeout) as message:
+                    return None if message is None else message.value
+
+            async with client.receive(topic, timeout=5) as message:
+                assert message is not None
+                other = Context().run(asyncio.create_task, receive(0.05))
+                assert await other is None
+                assert await Context().run(asyncio.create_task, receive(0)) is None
+                patient = Context().run(asyncio.create_task, receive(30))
+                await _turns()
+                cancelled = Context().run(asyncio.create_task, receive(30))
+                await _turns()
+                cancelled.cancel()
+            assert message.value == b"0"
+            assert await patient == b"1"
+            assert await receive(0) == b"2"
+            loop = asyncio.get_running_loop()
+            started_s = loop.time()
+            assert await asyncio.gather(*[Context().run(asyncio.create_task, receive(0.2)) for _ in range(10)]) == [None] * 10
+            assert loop.time() - started_s < 1.5, "not one after the other"
+
+    play(script)
+
+
+@pytest.mark.parametrize("how", ["itself", "wait_for", "gather"])
+def test_a_receive_inside_another_of_the_topic_is_refused(play: Play, how: str) -> None:
+    """It waited for itself, for ever."""
+
+    async def script(connect: Any, topic: str) -> None:
+        async with await connect() as client:
+            await client.subscribe(topic)
+            await client.subscribe(topic + "-2")
+            await client.put(topic, b"0")
+            await client.put(topic + "-2", b"2")
+
+            async def receive() -> None:
+                async with client.receive(topic):
+                    raise AssertionError
+
+            async with client.receive(topic, timeout=5) as message:
+                with pytest.raises(oncemq.UsageError, match="receiving from that topic"):
+                    await _start(how, receive())
+                async with client.receive(topic + "-2", timeout=5) as second:
+                    assert (message.value, second.value) == (b"0", b"2")
+            async with client.receive(topic, timeout=0) as message:
+                assert message is None
+
+    play(script)
+
+
+async def _start(how: str, coroutine: Coroutine[Any, Any, Any]) -> Any:
+    match how:
+        case "wait_for":
+            return await asyncio.wait_for(coroutine, 30)
+        case "gather":
+            return await asyncio.gather(coroutine)
+        case _:
+            return await coroutine
+
+
+@pytest.mark.parametrize("how", ["itself", "wait_for", "gather"])
+def test_a_put_in_a_task_that_a_database_transaction_starts_is_refused(play: Play, tmp_path: Path, how: str) -> None:
+    """On Python 3.11 wait_for makes a task of what it waits for, and the put was stored whatever became of the transaction."""
+
+    async def script(connect: Any, topic: str) -> None:
+        books = _books(tmp_path)
+        async with await connect() as client:
+            await client.subscribe(topic)
+            async with client.transaction(books):
+                for refused in (client.put(topic, b"no"), client.put(topic, b"no", wait=False), client.put_many(topic, [b"no"])):
+                    with pytest.raises(oncemq.UsageError, match="cannot be part of a database transaction"):
+                        await _start(how, refused)
+                with pytest.raises(oncemq.UsageError, match="one transaction at a time"):
+                    await _start(how, client.transaction().__aenter__())
+                has_left = asyncio.Event()
+                later = asyncio.create_task(_put_after(has_left, client, topic))
+            has_left.set()
+            assert (await later).offset == 0
+        books.close()
+
+    play(script)
+
+
+async def _put_after(event: asyncio.Event, client: oncemq.AsyncClient, topic: str) -> Any:
+    await event.wait()
+    return await client.put(topic, b"after the block")

@@ -28,6 +28,7 @@ from oncemq.client.listening import Listener, Taken
 from oncemq.client.puts import Waiting
 from oncemq.client.receiving import Receive
 from oncemq.client.transactions import Transaction
+from oncemq.client.turns import Floor
 from oncemq.core.identity import Leftovers
 from oncemq.core.packets import SubscriptionInfo, TopicInfo
 from oncemq.core.topics import UNDECIDED
@@ -37,6 +38,11 @@ from oncemq.model.names import check_topic
 from oncemq.model.view import Block
 
 Topics = str | list[str] | tuple[str, ...]
+IN_A_TRANSACTION = "a task has one transaction at a time, and so have the tasks it starts inside: leave the other one first"
+IN_A_RECEIVE = (
+    "this task, or the one that started it, is receiving from that topic: leave that block first; "
+    "to handle several messages at a time get them in one transaction"
+)
 
 
 class AsyncClient:
@@ -46,7 +52,7 @@ class AsyncClient:
         self._client = client
         self._numbers = asyncio.Lock()
         """Held by what takes many put numbers in a row: blocks of put_many, and transactions."""
-        self._turns: dict[str, asyncio.Lock] = {}
+        self._turns: dict[str, Floor] = {}
         """One per topic that is received from: a message is acknowledged together with all before it."""
         self._commands = asyncio.Lock()
         """Held by commands: a session has one in flight."""
@@ -89,7 +95,7 @@ class AsyncClient:
         wait: bool = True,
     ) -> Receipt | list[Receipt] | None:
         """Store one message; see Client.put."""
-        self._floor.expect_no_effects()
+        self._floor.expect_puts_allowed()
         options: dict[str, Any] = {"key": key, "headers": headers, "strict": strict, "wait": wait}
         found: Receipt | list[Receipt] | None = None
         async with self._numbers:  # Not in the middle of a transaction's numbers.
@@ -103,7 +109,7 @@ class AsyncClient:
         self, topic: Topics, values: Iterable[bytes], *, keys: Sequence[bytes | None] | None = None, strict: bool = False
     ) -> Receipts:
         """Store many messages, in order; see Client.put_many."""
-        self._floor.expect_no_effects()
+        self._floor.expect_puts_allowed()
         async with self._numbers:
             return await run(self._client.put_many, topic, values, keys=keys, strict=strict)
 
@@ -178,14 +184,16 @@ class AsyncClient:
     # --- receive and transactions ----------------------------------------------------------------------
 
     def receive(self, topic: str, timeout: float | None = None) -> AsyncReceive:
-        """Give the next message inside `async with`; see Client.receive. Tasks that receive from one topic take turns."""
+        """Give the next message inside `async with`; see Client.receive. Tasks that receive from one topic take turns.
+
+        The message is None if the time was over before it was this task's turn.
+        """
         client = self._client
         client._check_open()
-        self._floor.expect_none("inside a transaction use its own get()")
+        self._floor.expect_outside("inside a transaction use its own get()")
         topic = check_topic(topic)
-        inner = Receive(client._receiving, topic, milliseconds(timeout), lambda: None)
-        turn = self._turns.setdefault(topic, asyncio.Lock())
-        return AsyncReceive(inner, client._transactions.resolve, turn, self._numbers)
+        inner = Receive(client._receiving, topic, milliseconds(timeout), client._transactions.resolve)
+        return AsyncReceive(inner, self._turns.setdefault(topic, Floor()))
 
     def transaction(self, connection: object | None = None, *, table: str = TABLE, durable: bool = True) -> AsyncTransaction:
         """Consume, process and produce as one, inside `async with`; see Client.transaction. The connection is a blocking one.
@@ -256,55 +264,36 @@ class AsyncListener(Generic[Taken]):
 class AsyncReceive:
     """What AsyncClient.receive returns."""
 
-    def __init__(self, inner: Receive, resolve: Callable[[], None], turn: asyncio.Lock, numbers: asyncio.Lock) -> None:
+    def __init__(self, inner: Receive, turn: Floor) -> None:
         self._inner = inner
-        self._resolve = resolve
         self._turn = turn
-        self._numbers = numbers
+        self._has_turn = False
 
     async def __aenter__(self) -> Message | None:
-        await self._turn.acquire()
+        inner, loop = self._inner, asyncio.get_running_loop()
+        timeout, started_s = inner.timeout_ms, loop.time()
+        if not await self._turn.take(IN_A_RECEIVE, None if timeout is None else timeout / 1000):
+            return None
+        self._has_turn = True
+        if timeout is not None:
+            inner.timeout_ms = max(0, timeout - int((loop.time() - started_s) * 1000))
         try:
-            async with self._numbers:  # Not in the middle of a commit: one whose outcome is not known decides where this begins.
-                await run(self._resolve)
-            return await run(self._inner.__enter__)
+            return await run(inner.__enter__)
         except BaseException:
-            self._turn.release()
+            self._leave()
             raise
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if not self._has_turn:
+            return  # The time was over before.
         try:
             await run(self._inner.__exit__, kind, error, trace)
         finally:
-            self._turn.release()
+            self._leave()
 
-
-class Floor:
-    """Whose transaction it is. A client has one at a time, so tasks take turns; a task does not wait for itself."""
-
-    def __init__(self) -> None:
-        self._turn = asyncio.Lock()
-        self._holder: asyncio.Task[Any] | None = None
-        self._has_effects = False
-
-    async def take(self, *, has_effects: bool) -> None:
-        self.expect_none("a task has one transaction at a time: leave the other one first")
-        await self._turn.acquire()
-        self._holder, self._has_effects = asyncio.current_task(), has_effects
-
-    def leave(self) -> None:
-        self._holder, self._has_effects = None, False
-        self._turn.release()
-
-    def expect_no_effects(self) -> None:
-        """Refuse a put of the task that is inside a transaction of its database."""
-        if self._has_effects:
-            self.expect_none(NO_PUTS)
-
-    def expect_none(self, why: str) -> None:
-        """Refuse what a task cannot do inside a transaction of its own."""
-        if self._holder is not None and self._holder is asyncio.current_task():
-            raise UsageError(why)
+    def _leave(self) -> None:
+        self._has_turn = False
+        self._turn.leave()
 
 
 class AsyncTransaction:
@@ -322,7 +311,7 @@ class AsyncTransaction:
         self._is_getting = False
 
     async def __aenter__(self) -> Self:
-        await self._floor.take(has_effects=self._has_effects)
+        await self._floor.take(IN_A_TRANSACTION, why_not_put=NO_PUTS if self._has_effects else "")
         try:
             self._inner = self._begin()
             async with self._numbers:  # It may have to find out what became of the one before.

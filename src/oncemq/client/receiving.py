@@ -107,7 +107,7 @@ class Receive:
         self._receiving = receiving
         self._resolve = resolve
         self._topic = topic
-        self._timeout_ms = timeout_ms
+        self.timeout_ms = timeout_ms
         self._feed: Feed | None = None
         self._before = (0, NO_BOOKMARK)
         self._is_used = False
@@ -130,7 +130,7 @@ class Receive:
         feed = self._receiving.claim(self._topic, self)
         self._before = feed.place, feed.bookmark
         self._feed = feed
-        message = feed.next(self._timeout_ms)
+        message = feed.next(self.timeout_ms)
         given = None if message is None else self._receiving.give(self._topic, feed, message)
         self._is_used = True
         return given

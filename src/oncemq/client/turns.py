@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whose turn it is among the tasks of an AsyncClient: at a transaction, or at a topic that is received from.
+
+May not: know what is done in a turn.
+The idea: tasks wait for each other, but not for themselves: whoever has the turn, and every task that was started from inside it,
+carries a mark in its context. A task that waits for its own child, as `asyncio.wait_for` does on Python 3.11, would wait for ever
+if the child waited for the turn.
+Next: client/async_client.py, which has the turns.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextvars import ContextVar
+
+from oncemq.errors import UsageError
+
+_inside: ContextVar[frozenset[object]] = ContextVar("oncemq_inside", default=frozenset())
+"""The marks of the turns that this task is in, or was started from inside of."""
+
+
+class Floor:
+    """One turn, and who has it."""
+
+    def __init__(self) -> None:
+        self._lock = asyncio.Lock()
+        self._mark: object | None = None
+        """What whoever has the turn carries; another one each time."""
+        self._why_not_put = ""
+
+    async def take(self, why_not: str, timeout: float | None = None, *, why_not_put: str = "") -> bool:
+        """Wait for the turn; False if it did not come in time. Who has it already is told why that is wrong."""
+        self.expect_outside(why_not)
+        try:
+            async with asyncio.timeout(timeout):
+                await self._lock.acquire()
+        except TimeoutError:
+            return False
+        self._mark, self._why_not_put = object(), why_not_put
+        _inside.set(_inside.get() | {self._mark})
+        return True
+
+    def leave(self) -> None:
+        """Let the next one have it."""
+        _inside.set(_inside.get() - {self._mark})
+        self._mark, self._why_not_put = None, ""
+        self._lock.release()
+
+    def expect_puts_allowed(self) -> None:
+        """Refuse a put inside a turn that it could be no part of."""
+        if self._why_not_put:
+            self.expect_outside(self._why_not_put)
+
+    def expect_outside(self, why_not: str) -> None:
+        """Refuse what cannot be done inside the turn."""
+        if self._mark is not None and self._mark in _inside.get():
+            raise UsageError(why_not)
