@@ -142,10 +142,16 @@ class Links(Protocol):
     """How other nodes reach this one."""
 
     def receive(self) -> Frames | None:
-        """Return one packet, or None when nothing is waiting. Never waits: the broker's Network waits for both."""
+        """Return the frames of a packet, or of several that came together; None when nothing is waiting.
+
+        Never waits: the broker's Network waits for both.
+        """
 
     def send(self, address: str, frames: Sequence[bytes | bytearray | memoryview]) -> bool:
         """Queue a packet; False if the queue to that node is full, and the packet dropped."""
+
+    def drop(self, address: str) -> None:
+        """Forget all that waits for that node, and what it is sent through. The next packet goes by a new way."""
 
     def room_bytes(self, address: str) -> int:
         """How many bytes the queue to that node can still take; 0 once half of its places are taken."""

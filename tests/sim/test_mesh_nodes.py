@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import random
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
 import pytest
@@ -13,13 +13,14 @@ import pytest
 from oncemq.core.effects import Effects
 from oncemq.core.records import BaselineTaken, Origin
 from oncemq.errors import BrokerUnreachable, Gap, PutPending, Refused
+from oncemq.mesh.effects import Serve
 from oncemq.mesh.packets import Origin as FarOrigin
 from oncemq.mesh.packets import Spread
 from oncemq.mesh.settings import MeshSettings
 from oncemq.model.block import cut_block
 from oncemq.sim.mesh_nodes import NodeWorld, Wires, mesh_of
 from oncemq.sim.scheduler import Scheduler
-from oncemq.wire.mesh_codec import encode
+from oncemq.wire.mesh_codec import decode, encode
 
 POINTS = (
     "broker.after_receive",
@@ -282,6 +283,43 @@ def test_while_much_waits_for_a_hole_segments_are_filled_all_the_same() -> None:
     node.links.inbox.append([encode("node-9", msgspec.structs.replace(early, number=1)), block])
     node.pass_time(1_000)
     assert node.loop.machine.state.origins.next_of(b"f" * 16, b"f" * 16).number == 42
+
+
+@pytest.mark.parametrize("is_slow", [True, False], ids=["takes nothing", "says nothing"])
+def test_what_waits_for_a_neighbour_that_is_given_up_is_dropped_before_it_is_told(
+    monkeypatch: pytest.MonkeyPatch, is_slow: bool
+) -> None:
+    """It may be many megabytes, and what it is told goes past them; nothing more is read for it."""
+    nodes = mesh_of(19, 3)
+    links, far = nodes[0].links, nodes[1].address
+    said: list[str] = []
+    send, drop = links.send, links.drop
+    is_stuck = [is_slow]
+
+    def watched_send(address: str, frames: Sequence[bytes | bytearray | memoryview]) -> bool:
+        if address == far and is_stuck[0]:
+            return False
+        said.extend([type(decode([*frames])[1]).__name__] if address == far else [])
+        return send(address, frames)
+
+    def watched_drop(address: str) -> None:
+        said.append(f"drop {address}")
+        is_stuck[0] = False
+        drop(address)
+
+    monkeypatch.setattr(links, "send", watched_send)
+    monkeypatch.setattr(links, "drop", watched_drop)
+    links._wires.cut = set() if is_slow else {(far, nodes[0].address)}
+    assert nodes[0].loop is not None
+    assert nodes[0].loop.mesh is not None
+    side = nodes[0].loop.mesh
+    side._serving.append(Serve(far, FarOrigin(b"f" * 16, b"f" * 16), 1, 9, True))
+    monkeypatch.setattr(links, "room_bytes", lambda _: 0)
+    nodes[0].pass_time(10_000)
+    assert f"drop {far}" in said
+    assert not side._serving
+    if is_slow:
+        assert said[:2] == [f"drop {far}", "Disconnect"]
 
 
 def test_h37_a_node_set_back_to_an_older_copy_takes_its_own_lost_messages_back_and_reuses_no_number() -> None:

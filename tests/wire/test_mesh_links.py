@@ -17,9 +17,17 @@ from oncemq.adapters import zmq_mesh
 from oncemq.adapters.zmq_mesh import ZmqLinks
 from oncemq.adapters.zmq_network import ZmqNetwork
 from oncemq.client.broker import MeshPlace
-from oncemq.limits import MESH_LINK_BACKLOG_PACKETS, MESH_LINK_BYTES, MESH_LINK_PACKETS, MESH_LINK_SPARE_MS, MESH_LINKS_MAX, MIB
+from oncemq.limits import (
+    MESH_LINK_BACKLOG,
+    MESH_LINK_BUNDLE_BYTES,
+    MESH_LINK_BYTES,
+    MESH_LINK_PACKETS,
+    MESH_LINK_SPARE_MS,
+    MESH_LINKS_MAX,
+    MIB,
+)
 from oncemq.mesh.packets import Baseline, Had, Join, Origin, Spread, Vector
-from oncemq.wire.mesh_codec import encode
+from oncemq.wire.mesh_codec import apart, encode
 from tests.cli.harness import wait_until
 
 ANYWHERE = "tcp://127.0.0.1:*"
@@ -53,7 +61,8 @@ def test_packets_come_in_order_and_a_waiting_broker_wakes_up() -> None:
         def collect() -> bool:
             here.broken()  # Looks after what waits.
             while (frames := there.receive()) is not None:
-                got.append(bytes(frames[0]))
+                assert sum(map(len, frames)) <= MESH_LINK_BUNDLE_BYTES
+                got.extend(map(bytes, frames[::2]))
             return len(got) == 500
 
         wait_for(network, collect, "all packets")
@@ -81,7 +90,7 @@ def test_a_node_that_takes_nothing_fills_its_own_queue_only() -> None:
     """Packets to it are dropped once its bounds are met, by count and by bytes; another node hears everything."""
     with links() as (network, here), links() as (_, slow), links() as (other, quick):
         large = bytes(4 * MIB)
-        bound = MESH_LINK_BYTES // len(large) + 2 * MESH_LINK_BACKLOG_PACKETS
+        bound = MESH_LINK_BYTES // len(large) + 2 * (MESH_LINK_BACKLOG + 1)
         assert _fill(here, slow.address, [b"packet", large]) <= bound
         assert here.room_bytes(slow.address) < len(large)
         assert here.send(quick.address, [b"still here"])
@@ -90,6 +99,49 @@ def test_a_node_that_takes_nothing_fills_its_own_queue_only() -> None:
             assert _fill(here, small.address, [bytes(10_000)]) < 20 * MESH_LINK_PACKETS
             assert here.room_bytes(small.address) == 0
         assert network.wait(0) in {True, False}
+
+
+def test_small_packets_that_wait_go_together_and_are_the_same_packets() -> None:
+    """ZeroMQ's short queues count what is sent as one: a thousand packets fit, and a node hears each of them."""
+    packets = [
+        [encode("tcp://127.0.0.1:9", Spread(Origin(b"n" * 16, b"s" * 16), each, ("t",), "p", 1)), b"block %d" % each]
+        if each % 3
+        else [encode("tcp://127.0.0.1:9", Join(each))]
+        for each in range(1_000)
+    ]
+    with links() as (network, here), links() as (_, there):
+        assert all(here.send(there.address, packet) for packet in packets)
+        got: list[list[bytes]] = []
+        messages = [0]
+
+        def collect() -> bool:
+            here.broken()
+            while (frames := there.receive()) is not None:
+                messages[0] += 1
+                got.extend([*map(bytes, packet)] for packet in apart(frames))
+            return len(got) == len(packets)
+
+        wait_for(network, collect, "all packets")
+        assert got == packets
+        assert messages[0] < len(packets)
+
+
+def test_what_waits_for_a_node_that_is_dropped_is_forgotten_and_a_new_packet_passes_it() -> None:
+    with links() as (_, here), links() as (other, slow):
+        sent = _fill(here, slow.address, [b"packet", bytes(4 * MIB)])
+        here.drop(slow.address)
+        assert here.room_bytes(slow.address) == MESH_LINK_BYTES
+        assert here.send(slow.address, [b"goodbye"])
+        got: list[bytes] = []
+
+        def collect() -> bool:
+            while (frames := slow.receive()) is not None:
+                got.append(bytes(frames[0]))
+            return b"goodbye" in got
+
+        wait_for(other, collect, "the goodbye")
+        assert len(got) <= sent - MESH_LINK_BYTES // (4 * MIB)
+        assert here.broken() == []
 
 
 def _fill(here: ZmqLinks, address: str, packet: list[bytes]) -> int:

@@ -3,8 +3,9 @@
 
 May not: decide anything; block; hold more for a node than its bounds say.
 The idea: who sent a packet stands in the packet. A link is made when it is first spoken through, and closed when it is idle.
-ZeroMQ's own queue counts packets, so it is kept short and a queue that counts bytes stands before it. A monitor per link says at
-once when a connection breaks or cannot be made: a node that was killed is noticed before its heartbeats are missed.
+ZeroMQ's own queues count its messages, so they are kept very short, a queue that counts bytes stands before them, and small
+packets that wait there go together as one message, so that short queues hold enough. A monitor per link says at once when a
+connection breaks or cannot be made: a node that was killed is noticed before its heartbeats are missed.
 Next: engine/mesh.py, which drains and sends; adapters/zmq_network.py, whose `wait` waits for these sockets too.
 """
 
@@ -24,7 +25,8 @@ from oncemq.adapters.zmq_network import ZmqNetwork
 from oncemq.errors import UsageError
 from oncemq.limits import (
     BLOCK_BYTES_MAX,
-    MESH_LINK_BACKLOG_PACKETS,
+    MESH_LINK_BACKLOG,
+    MESH_LINK_BUNDLE_BYTES,
     MESH_LINK_BYTES,
     MESH_LINK_IDLE_MS,
     MESH_LINK_PACKETS,
@@ -49,12 +51,13 @@ class _Link:
     __slots__ = ("monitor", "queue", "queue_bytes", "socket", "used_ms")
 
     def __init__(self, context: zmq.Context[zmq.Socket[bytes]], address: str) -> None:
-        self.queue: deque[Packet] = deque()
+        self.queue: deque[tuple[int, Packet]] = deque()
+        """What waits, with its bytes."""
         self.queue_bytes = 0
         self.used_ms = _now_ms()
         self.socket = context.socket(zmq.PUSH)
         self.socket.setsockopt(zmq.LINGER, 1_000)  # A goodbye may still leave.
-        self.socket.setsockopt(zmq.SNDHWM, MESH_LINK_BACKLOG_PACKETS)
+        self.socket.setsockopt(zmq.SNDHWM, MESH_LINK_BACKLOG)
         self.socket.setsockopt(zmq.RECONNECT_IVL, 1_000)  # It is closed before it would reconnect.
         self.socket.setsockopt(zmq.IPV6, 1)
         self.monitor = self.socket.get_monitor_socket(int(_BREAKS))
@@ -71,7 +74,7 @@ class _Link:
         is_large = self.queue and self.queue_bytes + size_bytes > MESH_LINK_BYTES
         if is_large or len(self.queue) >= MESH_LINK_PACKETS:
             return False
-        self.queue.append(frames)
+        self.queue.append((size_bytes, frames))
         self.queue_bytes += size_bytes
         self.pump()
         return True
@@ -79,11 +82,21 @@ class _Link:
     def pump(self) -> None:
         """Hand over as many packets as ZeroMQ takes."""
         while self.queue and int(self.socket.get(EVENTS)) & _WRITABLE:
-            frames = self.queue.popleft()
-            self.queue_bytes -= sum(map(len, frames))
+            frames = self._bundle()
             for frame in frames[:-1]:
                 self.socket.send(frame, MORE)
             self.socket.send(frames[-1], NOW)
+
+    def _bundle(self) -> list[bytes | bytearray | memoryview]:
+        """Take out what goes as one message: as many packets as may, but one at least."""
+        size_bytes, first = self.queue.popleft()
+        frames = [*first]
+        while self.queue and size_bytes + self.queue[0][0] <= MESH_LINK_BUNDLE_BYTES:
+            more_bytes, more = self.queue.popleft()
+            size_bytes += more_bytes
+            frames += more
+        self.queue_bytes -= size_bytes
+        return frames
 
     def is_broken(self) -> bool:
         has_broken = False
@@ -111,7 +124,7 @@ class ZmqLinks:
         self._tidied_ms = _now_ms()
         self._socket = self._context.socket(zmq.PULL)
         self._socket.setsockopt(zmq.LINGER, 0)
-        self._socket.setsockopt(zmq.RCVHWM, MESH_LINK_BACKLOG_PACKETS)
+        self._socket.setsockopt(zmq.RCVHWM, MESH_LINK_BACKLOG)
         self._socket.setsockopt(zmq.MAXMSGSIZE, BLOCK_BYTES_MAX + MIB)
         self._socket.setsockopt(zmq.HANDSHAKE_IVL, 5_000)
         self._socket.setsockopt(zmq.IPV6, 1)
@@ -181,6 +194,10 @@ class ZmqLinks:
             for address in [each for each, link in self._links.items() if now_ms - link.used_ms > MESH_LINK_IDLE_MS]:
                 self._drop(address, is_broken=False)
         return found
+
+    def drop(self, address: str) -> None:
+        if address in self._links:
+            self._drop(address, is_broken=True)
 
     def _drop(self, address: str, *, is_broken: bool) -> None:
         self._links.pop(address).close(is_broken=is_broken)

@@ -44,9 +44,10 @@ from oncemq.mesh.arrivals import weight_of
 from oncemq.mesh.effects import Down, MeshEffects, Send, Serve, Speech, TellGap, Up
 from oncemq.mesh.journaling import StoredLogs, node_state, range_of, record_of, spread_of
 from oncemq.mesh.node import Life, MeshNode
-from oncemq.mesh.packets import Address, Baseline, Denied, MeshPacket, Origin, Range, Spread
+from oncemq.mesh.packets import Address, Baseline, Denied, MeshPacket, Origin, Range, Reason, Spread
 from oncemq.mesh.settings import MeshSettings
-from oncemq.ports import Dice, Disk, Instant, Links
+from oncemq.ports import Dice, Disk, Frames, Instant, Links
+from oncemq.wire.mesh_codec import apart
 from oncemq.wire.mesh_codec import decode as decode_packet
 from oncemq.wire.mesh_codec import encode as encode_packet
 
@@ -127,14 +128,18 @@ class MeshSide:
             frames = self._links.receive()
             if frames is None:
                 break
-            packets += 1
             size_bytes += sum(map(len, frames))
-            try:
-                self._heard.append(Heard(*decode_packet(frames)))
-            except MalformedPacket as problem:
-                self.counters["malformed"] += 1
-                log.debug("unreadable packet of a node: %s", problem.reason)
+            for packet in apart(frames):
+                packets += 1
+                self._note_heard(packet)
         return packets > 0
+
+    def _note_heard(self, frames: Frames) -> None:
+        try:
+            self._heard.append(Heard(*decode_packet(frames)))
+        except MalformedPacket as problem:
+            self.counters["malformed"] += 1
+            log.debug("unreadable packet of a node: %s", problem.reason)
 
     def room(self) -> tuple[int, int]:
         """Bytes and records that this drain may need: what was heard, and what waits for it."""
@@ -157,10 +162,10 @@ class MeshSide:
         now_ms = self.now.ticks_ms
         for address in self._links.broken():
             self.counters["broken_links"] += 1
-            self._serving = deque(serve for serve in self._serving if serve.to != address)
+            self._let_go(address)
             self._carry_out(self.node.lost(now_ms, address), take)
         for address in [each for each, since_ms in self._full_ms.items() if now_ms - since_ms >= self._patience_ms]:
-            del self._full_ms[address]
+            self._let_go(address)  # The goodbye goes by a new link, past all that waits in this one.
             self.counters["expelled"] += address in self.node.membership.active
             self._carry_out(self.node.expel(now_ms, address), take)
         heard, self._heard = self._heard, []
@@ -169,6 +174,12 @@ class MeshSide:
                 self._carry_out(self.node.hear(now_ms, each.sender, each.packet, each.block), take)
         if now_ms >= self.node.due_ms:
             self._carry_out(self.node.tick(now_ms), take)
+
+    def _let_go(self, address: Address) -> None:
+        """Whatever waits for that node is dropped, and no more is read for it."""
+        self._links.drop(address)
+        self._full_ms.pop(address, None)
+        self._serving = deque(serve for serve in self._serving if serve.to != address)
 
     def _is_welcome(self, heard: Heard, *, has_room: bool) -> bool:
         packet = heard.packet
@@ -216,6 +227,8 @@ class MeshSide:
                     self._is_news = True
                     log.info("neighbour %s", address)
                 case Down(address, reason):
+                    if reason is Reason.FAILED:
+                        self._let_go(address)
                     log.info("no longer a neighbour: %s (%s)", address, reason.name.lower())
                 case TellGap(origin, first, last):
                     log.error("messages %d to %d of node %s are lost for the mesh", first, last, origin.node.hex()[:8])

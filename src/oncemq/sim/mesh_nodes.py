@@ -78,6 +78,9 @@ class SimLinks:
     def room_bytes(self, _address: str) -> int:
         return 1 << 30
 
+    def drop(self, address: str) -> None:
+        """What is on its way arrives, or not: as with sockets, that is not known."""
+
     def broken(self) -> list[str]:
         found, self._broken = self._broken, []
         return found

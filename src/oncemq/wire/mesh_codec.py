@@ -3,13 +3,15 @@
 
 May not: raise anything but MalformedPacket on bytes from outside.
 The idea: the first frame is `version u8 · type u8 · length of the address u16` (little-endian), the sender's address, then one
-msgpack array; `Spread` has a block as second frame. Type codes are the mesh's own: nodes do not listen where clients do.
+msgpack array; `Spread` has a block as second frame. Packets may come together, one behind the other. Type codes are the mesh's
+own: nodes do not listen where clients do.
 Next: docs/mesh.md, the same for people.
 """
 
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -21,6 +23,7 @@ from oncemq.model.refusals import Code
 from oncemq.ports import Frames
 
 _HEAD = struct.Struct("<BBH")
+_SPREAD = bytes((MESH_CODE_OF[Spread],))
 _ENCODER = msgspec.msgpack.Encoder()
 _DECODERS: dict[int, Any] = {code: msgspec.msgpack.Decoder(kind) for code, kind in MESH_PACKETS.items()}
 
@@ -29,6 +32,15 @@ def encode(sender: Address, packet: MeshPacket) -> bytes:
     """Return the first frame of a packet."""
     address = sender.encode()
     return _HEAD.pack(WIRE_VERSION, MESH_CODE_OF[type(packet)], len(address)) + address + _ENCODER.encode(packet)
+
+
+def apart(frames: Frames) -> Iterator[Frames]:
+    """Yield the packets of frames that came together, one behind the other: a type says how many frames there are."""
+    at = 0
+    while at < len(frames):
+        count = 2 if bytes(frames[at][1:2]) == _SPREAD else 1
+        yield frames[at : at + count]
+        at += count
 
 
 def decode(frames: Frames) -> tuple[Address, MeshPacket, bytes | memoryview]:
