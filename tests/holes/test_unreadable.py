@@ -8,8 +8,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from oncemq.core.records import Stored
 from oncemq.errors import Damaged
 from oncemq.sim.disk import SimFile
+from oncemq.sim.rot import damaged_by, records_of
 from oncemq.sim.world import World
 from tests.holes.helpers import number, started, stored_values, values
 
@@ -92,3 +94,29 @@ def test_what_the_disk_keeps_refusing_is_told_as_damaged_and_can_be_asked_for_ag
             return values(sub, "t")
 
     assert world.run(script) == number(3)
+
+
+def test_of_several_blocks_only_the_damaged_one_is_told_and_the_others_are_handed_out() -> None:
+    world, name = started(), "segment-0000000000000001"
+
+    def put() -> None:
+        with world.connect("sub") as sub:
+            sub.subscribe("t")
+            for first in (0, 3, 6):
+                sub.put_many("t", number(3, first))
+
+    world.run(put)
+    places = [at for record, at, _ in records_of(world.disk, name) if isinstance(record, Stored)]
+    assert [damaged_by(world.disk.copy(), name, at) for at in places] == [number(9)] * 3, "there is no index yet"
+    world.disk.flip(name, places[1])
+
+    def script() -> list[bytes]:
+        with world.connect("sub") as sub:
+            before = [message.value for message in sub.get_many("t", 9, timeout=10)]
+            with pytest.raises(Damaged) as told:
+                sub.get("t", timeout=10)
+            assert (told.value.first, told.value.end) == (3, 6)
+            sub.settle("t", "skip")
+            return before + values(sub, "t")
+
+    assert world.run(script) == [*number(3), *number(3, 6)]

@@ -351,3 +351,19 @@ def test_what_nobody_ever_subscribed_to_may_go_unread_unless_it_is_kept_for_ever
     end = event("harness", "end", topic_id="7", low=1, end=1, is_limited=False, is_kept=is_kept)
 
     assert ("lost-accept" in check([*kept_for("7"), *heard, end])) is is_guilty
+
+
+@pytest.mark.parametrize(
+    ("end", "is_traced", "guilty"),
+    [
+        pytest.param(1, True, False, id="what was damaged"),
+        pytest.param(2, True, True, id="and what was not"),
+        pytest.param(3, True, True, id="and what was not, and what nobody knows of"),
+        pytest.param(2, False, False, id="nobody knows what was damaged"),
+    ],
+)
+def test_only_what_was_damaged_is_told_to_be(end: int, *, is_traced: bool, guilty: bool) -> None:
+    rot = [event("harness", "rot", name="segment", is_traced=is_traced), event("harness", "rotten", message="a")]
+    damaged = event("sub", "damaged", subscription="sub", topic_id="7", first=0, end=end)
+
+    assert ("told-too-much" in check([*PUBLISHER[0], *PUBLISHER[1], *rot, damaged, *log("a", "b")])) is guilty

@@ -303,6 +303,18 @@ def drops_the_tail_after_a_restart(patch: Patch) -> None:
 
 
 @bug
+def tells_damage_to_the_end_of_the_topic(patch: Patch) -> None:
+    """One block cannot be read, and everything behind it is told as damaged as well."""
+    mark: Any = loop._mark_damaged
+
+    def to_the_end(part: Any, damage: Any) -> Any:
+        marked = mark(part, damage)
+        return replace(marked, damaged_end=part.end) if marked.damaged_end else marked
+
+    patch.set(loop, "_mark_damaged", to_the_end)
+
+
+@bug
 def lets_puts_take_the_reserve(patch: Patch) -> None:
     """A full disk is noticed only when writing fails, after everything was applied (H9)."""
     patch.set(journal.Journal, "prepare", lambda _self, _size, _records, *, control=False: 10**9)  # noqa: ARG005

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Literal
 
+from oncemq.sim.bounds import told_too_much
 from oncemq.sim.evidence import SEEN, Evidence, Place, place_of
 from oncemq.sim.forks import BROKER, Event
 from oncemq.sim.once import effects, receptions, relayed
@@ -429,4 +430,5 @@ JUDGES: dict[str, Callable[[Evidence], Iterator[str]]] = {
     "receptions": receptions,
     "told-for-nothing": told_for_nothing,
     "told-too-early": told_too_early,
+    "told-too-much": told_too_much,
 }

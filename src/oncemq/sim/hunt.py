@@ -33,6 +33,7 @@ NEEDS: dict[str, Callable[[Plan], bool]] = {
     "believes_a_welcome_that_shows_less": lambda plan: "broker_set_back" in plan.later,
     "renumbers_for_a_broker_that_went_back": lambda plan: "broker_set_back" in plan.later,
     "takes_a_directory_that_does_not_know_the_session": lambda plan: "client_set_back" in plan.later,
+    "tells_damage_to_the_end_of_the_topic": lambda plan: "bit_rot" in plan.later,
     "takes_over_in_silence": lambda plan: "client_set_back" in plan.later,
     "answers_a_lost_state_by_taking_over": lambda plan: "client_set_back" in plan.later,
 }

@@ -305,9 +305,15 @@ class Swarm:
             case "clean_stop":
                 self.world.spawn("stopper", self._stop_broker)
             case "bit_rot":
-                self.note("rot", name=self._rot.strike())
+                self._rot_a_bit()
             case "clock_jump":
                 self.scheduler.wall_shift_us += self.random.choice([-1, 1]) * self.random.randrange(10**12)
+
+    def _rot_a_bit(self) -> None:
+        name, damaged = self._rot.strike()
+        self.note("rot", name=name, is_traced=True)
+        for value in damaged:
+            self.note("rotten", message=value.rstrip(PADDING).decode())
 
     def _crash_broker(self, *, power_cut: bool) -> None:
         self.crashes += 1
