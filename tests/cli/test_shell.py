@@ -6,8 +6,10 @@ from __future__ import annotations
 import io
 import os
 import pty
+import re
 import select
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -20,7 +22,7 @@ import pytest
 import oncemq
 from oncemq.cli.output import Output
 from oncemq.cli.shell_commands import Shell as Prompt
-from tests.cli.harness import DEADLINE_S, Ended, Shell
+from tests.cli.harness import DEADLINE_S, Ended, Program, Shell, wait_until
 
 
 @pytest.fixture
@@ -119,6 +121,38 @@ def test_ctrl_c_at_the_very_moment_a_message_is_taken_loses_nothing(
         client._gets.reserve = interrupted  # type: ignore[method-assign]
         assert Prompt(Output(), client, is_typed=False).onecmd(command) is False
         assert capfdbinary.readouterr().out == b"orders 0: one\n"
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("command", ["listen orders", "get orders 1000"])
+@pytest.mark.parametrize("is_away", [False, True])
+def test_sigterm_ends_a_command_and_the_shell_with_it(tmp_path: Path, command: str, is_away: bool) -> None:
+    """Ctrl-C ends only the command. Whoever sends SIGTERM waits for the process, and what was shown is finished."""
+    state = ("--id", "me", "--state", str(tmp_path / "me"))
+    with oncemq.Broker(tmp_path / "data") as running:
+        program = Program("shell", *state, "--address", running.address, stdin=subprocess.PIPE)
+        try:
+            assert program.process.stdin is not None
+            program.process.stdin.write(f"sub orders\nput orders one\nget orders\n{command}\n".encode())
+            program.process.stdin.flush()
+            assert [program.line() for _ in range(3)][-1] == "orders 0: one\n"
+            wait_until(lambda: _is_caught(program.process.pid, signal.SIGTERM), "the command to run")
+            if is_away:
+                running.stop()
+            program.signal(signal.SIGTERM)
+            code = program.process.wait(DEADLINE_S)  # Its input is open: that is not what ended it.
+            assert code == 0 or (is_away and code == 1), "a command that found no broker has failed"
+            assert "Traceback" not in program.end().err
+        finally:
+            program.close()
+    with oncemq.Broker(tmp_path / "data") as again, oncemq.connect(again.address, id="me", state=tmp_path / "me") as client:
+        assert client.get("orders", timeout=0) is None, "it was finished, and is not in doubt"
+
+
+def _is_caught(pid: int, number: signal.Signals) -> bool:
+    """Whether a process has a handler for a signal, as Linux tells."""
+    caught = re.search(r"SigCgt:\t(\w+)", Path(f"/proc/{pid}/status").read_text())
+    return caught is not None and bool(int(caught[1], 16) >> (number - 1) & 1)
 
 
 @pytest.mark.real

@@ -70,6 +70,7 @@ class Shell(cmd.Cmd):
         self.failures = 0
         self._output = output
         self._client = client
+        self._is_ended = False
 
     def run(self) -> None:
         """Take commands until the end. Ctrl-C ends the command at hand, not the shell."""
@@ -83,14 +84,14 @@ class Shell(cmd.Cmd):
 
     def onecmd(self, line: str) -> bool:
         try:
-            return bool(super().onecmd(line))
+            return bool(super().onecmd(line)) or self._is_ended
         except OnceMQError as problem:
             self.failures += 1
             self._output.problem(problem)
         except ValueError as problem:  # Quotes that are not closed.
             self.failures += 1
             self._output.failure("usage_error", str(problem))
-        return False
+        return self._is_ended
 
     def emptyline(self) -> bool:
         return False
@@ -119,7 +120,7 @@ class Shell(cmd.Cmd):
         words = self._words(line, 0, "get [TOPIC] [SECONDS]")
         left_s = float(words.pop()) if words and _is_number(words[-1]) else 0.0
         topic = words[0] if words else None
-        with StopAsked() as stop:
+        with self._stoppable() as stop:
             message = self._client.get(topic, timeout=min(left_s, _TURN_S))
             while message is None and not stop.is_set and (left_s := left_s - _TURN_S) > 0:
                 message = self._client.get(topic, timeout=min(left_s, _TURN_S))
@@ -131,7 +132,7 @@ class Shell(cmd.Cmd):
     def do_listen(self, line: str) -> None:
         """listen [TOPIC]    show messages as they come, until Ctrl-C"""
         words = self._words(line, 0, "listen [TOPIC]")
-        with StopAsked() as stop, self._client.listen(*words[:1]) as listener:
+        with self._stoppable() as stop, self._client.listen(*words[:1]) as listener:
             while not stop.is_set:
                 message = listener.next(timeout=_TURN_S)
                 if message is not None:
@@ -208,6 +209,15 @@ class Shell(cmd.Cmd):
     complete_get = complete_listen = complete_unsub = complete_unsubscribe = _complete_subscription
 
     # --- inside ----------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _stoppable(self) -> Iterator[StopAsked]:
+        """While a command waits: Ctrl-C ends the command, SIGTERM the shell as well, even if the command fails first."""
+        with StopAsked() as stop:
+            try:
+                yield stop
+            finally:
+                self._is_ended = self._is_ended or stop.is_final
 
     @staticmethod
     def _words(line: str, least: int, usage: str) -> list[str]:

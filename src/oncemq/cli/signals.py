@@ -21,6 +21,8 @@ class StopAsked:
 
     def __init__(self, *also: signal.Signals) -> None:
         self.is_set = False
+        self.is_final = False
+        """Whether it was more than Ctrl-C, which may be meant for one command of many."""
         self._numbers = (signal.SIGTERM, signal.SIGINT, *also)
         self._before: dict[signal.Signals, object] = {}
 
@@ -33,8 +35,8 @@ class StopAsked:
         for number, handler in self._before.items():
             signal.signal(number, handler)  # type: ignore[arg-type]  # What signal.signal() returned, it also takes.
 
-    def _on_signal(self, _number: int, _frame: FrameType | None) -> None:
-        self.is_set = True
+    def _on_signal(self, number: int, _frame: FrameType | None) -> None:
+        self.is_set, self.is_final = True, self.is_final or number != signal.SIGINT
 
 
 @contextmanager
