@@ -88,6 +88,27 @@ def test_what_is_no_address_of_a_node_is_a_usage_error(tmp_path: Path, alone: Sh
     assert wrong[1] in ended.err and "tcp://10.0.0.5:7000" in ended.err
 
 
+@pytest.mark.parametrize(
+    ("wrong", "word"),
+    [
+        (["--join", "tcp://10.0.0.5:7000,tcp://10.0.0.6:7000"], "--join tcp://10.0.0.5:7000 --join tcp://10.0.0.6:7000"),
+        (["--join", "tcp://10.0.0.5:7000, 10.0.0.6:7000"], "--join tcp://10.0.0.5:7000 --join"),
+        (["--join", "ipc:///a,ipc:///b"], "--join ipc:///a --join ipc:///b"),
+        (["--join", "tcp://10.0.0.5:7000,"], "--join tcp://10.0.0.5:7000"),
+        (["--join", "tcp://10.0.0.5:*"], "which host and port"),
+        (["--join", "tcp://*:7000"], "which host and port"),
+        (["--advertise", "tcp://0.0.0.0:7000"], "which host and port"),
+    ],
+)
+def test_where_nobody_can_connect_to_is_a_usage_error_that_says_what_to_write(
+    tmp_path: Path, alone: Shell, wrong: list[str], word: str
+) -> None:
+    """A node would wait there for ever, and say so in its log only."""
+    ended = alone("serve", tmp_path / "data", "--address", "tcp://127.0.0.1:*", "--mesh", "tcp://127.0.0.1:*", *wrong, local=True)
+    assert ended.code == Exit.USAGE
+    assert word in " ".join(ended.err.split())
+
+
 def test_settings_come_from_a_file_the_environment_and_flags_and_the_later_wins(tmp_path: Path) -> None:
     file = tmp_path / "mesh.toml"
     file.write_text("[mesh]\nactive = 7\npassive = 40\nheartbeat_ms = 300\n")
@@ -104,17 +125,20 @@ def test_settings_come_from_a_file_the_environment_and_flags_and_the_later_wins(
         (["heartbeats=1"], "", "heartbeat_ms"),
         (["active"], "", "NAME=VALUE"),
         (["active=-1"], "", "whole number"),
+        (["active=1e20"], "", "from 1 to 64"),
+        (["active=65"], "", "from 1 to 64"),
+        (["heartbeat_ms=100000000000000000000"], "", "to 1,000,000,000,000,000"),
         ([], "[mesh]\nactive = 'many'", "whole number"),
         ([], "[mesh", "cannot read"),
         ([], "mesh = 1", "no table"),
         ([], "heartbeat_ms = 500", "no table .mesh."),
-        (["active=0"], "", "1 or more"),
-        (["request_messages=10"], "", "64 or more"),
-        (["heartbeat_ms=0"], "", "10 or more"),
-        (["heartbeat_timeout_ms=0"], "", "10 or more"),
-        (["digest_grace_ms=0"], "", "10 or more"),
-        (["early_bytes=2000000000"], "", "1,073,741,824 or less"),
-        (["early_messages=1000000"], "", "100,000 or less"),
+        (["active=0"], "", "from 1 to 64"),
+        (["request_messages=10"], "", "from 64 to"),
+        (["heartbeat_ms=0"], "", "from 10 to"),
+        (["heartbeat_timeout_ms=0"], "", "from 10 to"),
+        (["digest_grace_ms=0"], "", "from 10 to"),
+        (["early_bytes=2000000000"], "", "to 1,073,741,824"),
+        (["early_messages=1000000"], "", "to 100,000"),
         (["heartbeat_ms=500", "heartbeat_timeout_ms=500"], "", "several times heartbeat_ms"),
     ],
 )

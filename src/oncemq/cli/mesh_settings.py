@@ -16,9 +16,8 @@ from pathlib import Path
 
 import msgspec
 
-from oncemq.core.shapes import Natural
 from oncemq.errors import UsageError
-from oncemq.limits import BLOCK_BYTES_MAX, MIB, TRANSACT_PUTS_MAX
+from oncemq.limits import BLOCK_BYTES_MAX, MESH_IDS_MAX, MIB, TRANSACT_PUTS_MAX
 from oncemq.mesh.settings import MeshSettings
 
 PREFIX = "ONCEMQ_MESH_"
@@ -34,8 +33,15 @@ LEAST = {
 }
 """Below these a node would find nobody, count everybody as dead, never notice what it misses, spin, forget what it has just
 stored, or never get a whole transaction together."""
-MOST = {"early_messages": 100_000, "early_bytes": 1024 * MIB}
-"""What waits may have its turn all at once, and is written as one group: above these that would not fit into a segment."""
+MOST = {
+    **dict.fromkeys(("active", "active_walk", "passive_walk", "shuffle_ttl"), MESH_IDS_MAX),
+    **dict.fromkeys(("shuffle_active", "shuffle_passive"), MESH_IDS_MAX // 2 - 1),
+    "early_messages": 100_000,
+    "early_bytes": 1024 * MIB,
+}
+"""Above these other nodes would not read our packets (mesh/packets.py), or what waits, and may have its turn all at once, would
+not fit into a segment as one group."""
+MOST_OF_ALL = 10**15
 
 
 def read_settings(file: Path | None, pairs: Iterable[str], environment: Mapping[str, str] | None = None) -> MeshSettings:
@@ -79,13 +85,11 @@ def _number(name: str, value: object) -> int:
     names = [field.name for field in msgspec.structs.fields(MeshSettings)]
     if name not in names:
         raise UsageError(f"a mesh has no setting {name!r}: there are {', '.join(names)}")
-    least = LEAST.get(name, 0)
+    least, most = LEAST.get(name, 0), MOST.get(name, MOST_OF_ALL)
     try:
-        number = msgspec.convert(value, type=Natural, strict=False)
+        number = msgspec.convert(value, type=int, strict=False)
     except msgspec.ValidationError:
         number = -1
-    if number < least:
-        raise UsageError(f"{name} = {value!r}: use a whole number, {least:,} or more")
-    if number > MOST.get(name, number):
-        raise UsageError(f"{name} = {value!r}: use a whole number, {MOST[name]:,} or less")
+    if not least <= number <= most:
+        raise UsageError(f"{name} = {value!r}: use a whole number from {least:,} to {most:,}")
     return number

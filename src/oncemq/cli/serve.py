@@ -46,6 +46,9 @@ _SIGNAL_DELAY_MS = 100
 """How long a signal may go unnoticed while nothing else happens."""
 _SEGMENT_BYTES_MIN = 64 * 1024
 _ADDRESS = re.compile(r"(ipc|inproc)://.+|tcp://\S+:(\d+|\*)")
+_LIST = re.compile(r"tcp://[^,]*,.*|.*,\s*(tcp|ipc|inproc)://.*")
+_NOWHERE = re.compile(r"tcp://(\*:.*|0\.0\.0\.0:.*|\[::\]:.*|.*:\*)")
+"""Places to listen at, but none to connect to."""
 _PORT = re.compile(r"\Atcp://.*:(\d+)\Z")
 _PORT_MAX = 65_535
 _LOOPBACK = re.compile(r"(ipc|inproc)://.*|tcp://(127(\.\d+){3}|localhost|\[::1\]):.*")
@@ -137,10 +140,21 @@ def _place(mesh: str, join: list[str], advertise: str, config: Path | None, pair
         if join or advertise or config or pairs:
             raise UsageError("--join, --advertise, --mesh-config and --set are for nodes: say --mesh ADDRESS too")
         return None
+    for each in join:
+        _check_is_one(each)
     for each in filter(None, (mesh, advertise, *join)):
         if _ADDRESS.fullmatch(each) is None:  # Nobody answers there, and a node would wait for that for ever.
             raise UsageError(f"{each!r} is no address of a node: use one like tcp://10.0.0.5:7000")
+    for each in (advertise, *join):
+        if _NOWHERE.fullmatch(each) is not None:
+            raise UsageError(f"nobody can connect to {each!r}: say which host and port, like tcp://10.0.0.5:7000")
     return MeshPlace(mesh, tuple(join), advertise, read_settings(config, pairs))
+
+
+def _check_is_one(contact: str) -> None:
+    if _LIST.fullmatch(contact) is not None:
+        options = " ".join(f"--join {each}" for each in re.split(r"\s*,\s*", contact.strip(", ")))
+        raise UsageError(f"--join takes one address: say {options}; ONCEMQ_MESH_JOIN has spaces between them")
 
 
 def _check_port(address: str) -> None:
