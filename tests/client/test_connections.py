@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -264,6 +266,82 @@ def test_a_rollback_that_failed_leaves_the_client_free(
     assert len(getattr(told.value, "__notes__", [])) == (0 if is_done else 1)
     connection.rollback()
     assert take_two(worker, connection, topic)[0] == (b"1" if is_done else b"0")
+
+
+def test_a_closed_connection_is_refused(worker: oncemq.Client, base: Base, topic: str) -> None:
+    connection, shut = base.connect(), base.connect()
+    shut.close()
+    with pytest.raises(oncemq.UsageError, match=r"closed.*open another one"), worker.transaction(shut):
+        raise AssertionError
+    with pytest.raises(oncemq.UsageError, match=r"closed.*open another one"), worker.transaction(shut, durable=False):
+        raise AssertionError
+    assert take_two(worker, connection, topic) == [b"0", b"1"]
+
+
+def test_a_connection_that_is_closed_inside_commits_nothing(worker: oncemq.Client, base: Base, topic: str) -> None:
+    connection = base.connect()
+    with pytest.raises(oncemq.UsageError, match="closed"), worker.transaction(connection) as transaction:
+        assert transaction.get(topic, timeout=5) is not None
+        connection.close()
+    assert take_two(worker, base.connect(), topic) == [b"0", b"1"]
+
+
+@pytest.mark.real
+def test_a_connection_that_was_lost_says_so_itself(worker: oncemq.Client, server: str) -> None:
+    """That is no mistake of the application: it catches the database's own error, as everywhere, and connects again."""
+    connection, killer = psycopg.connect(server), psycopg.connect(server, autocommit=True)
+    killer.execute("SELECT pg_terminate_backend(%s, 5000)", (connection.info.backend_pid,))
+    for _ in range(2):
+        with pytest.raises(psycopg.OperationalError), worker.transaction(connection):
+            raise AssertionError
+    connection.close()
+    killer.close()
+
+
+def test_a_connection_of_another_thread_is_refused(worker: oncemq.Client, tmp_path: Path) -> None:
+    base = sqlite_base(tmp_path / "a.db")
+    with ThreadPoolExecutor(1) as pool:
+        connection = pool.submit(base.connect).result()
+        with pytest.raises(oncemq.UsageError, match="thread"), worker.transaction(connection):
+            raise AssertionError
+        pool.submit(connection.close).result()
+    base._opened.remove(connection)
+    base.close()
+
+
+@pytest.mark.real
+def test_a_connection_in_pipeline_mode_is_refused(worker: oncemq.Client, server: str, topic: str) -> None:
+    """There the answer to a statement comes later: neither the row nor the savepoint could be relied on."""
+    with psycopg.connect(server) as connection:
+        for durable in (True, False):
+            refused = pytest.raises(oncemq.UsageError, match="pipeline")
+            with connection.pipeline(), refused, worker.transaction(connection, durable=durable):
+                raise AssertionError
+            connection.rollback()
+        refused = pytest.raises(oncemq.UsageError, match="leave its 'with' block")
+        with refused, worker.transaction(connection) as transaction, connection.pipeline():
+            transaction.get(topic, timeout=5)
+        assert take_two(worker, connection, topic) == [b"0", b"1"]
+        with worker.transaction(connection) as transaction:
+            with connection.pipeline():
+                connection.execute("SELECT 1")
+            assert transaction.get(topic, timeout=5) is not None
+
+
+@pytest.mark.real
+def test_a_connection_of_asyncio_is_refused(worker: oncemq.Client, server: str) -> None:
+    """AsyncClient takes a blocking one as well."""
+
+    async def offer() -> None:
+        async with await psycopg.AsyncConnection.connect(server) as connection:
+            with pytest.raises(oncemq.UsageError, match=r"blocking one.*psycopg\.connect.*AsyncClient"):
+                worker.transaction(connection)
+            async with await oncemq.connect_async(worker._session.address) as client:
+                with pytest.raises(oncemq.UsageError, match="blocking one"):
+                    async with client.transaction(connection):
+                        raise AssertionError
+
+    asyncio.run(offer())
 
 
 @pytest.mark.real

@@ -322,6 +322,24 @@ def test_a_table_needs_a_plain_name(worker: oncemq.Client, tmp_path: Any, table:
     base.close()
 
 
+@pytest.mark.parametrize("table", ["select", "Table", "order"])
+def test_a_table_cannot_have_the_name_of_a_word_of_sql(worker: oncemq.Client, base: Base, topic: str, table: str) -> None:
+    connection = base.connect()
+    refused = pytest.raises(oncemq.UsageError, match=f"{table!r} .* for example 'oncemq_{table}'")
+    with refused, worker.transaction(connection, table=table):
+        raise AssertionError
+    work_all(worker, base, connection, topic)
+    assert base.effects() == ALL
+
+
+def test_a_name_that_sqlite_keeps_for_itself_is_refused(worker: oncemq.Client, tmp_path: Any) -> None:
+    base = sqlite_base(tmp_path / "a.db")
+    refused = pytest.raises(oncemq.UsageError, match="for example 'oncemq_sqlite_places'")
+    with refused, worker.transaction(base.connect(), table="sqlite_places"):
+        raise AssertionError
+    base.close()
+
+
 @pytest.mark.parametrize(
     ("pragma", "reason"),
     [

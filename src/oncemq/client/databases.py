@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-from oncemq.errors import DatabaseBusy, UnsupportedDatabase
+from oncemq.errors import DatabaseBusy, UnsupportedDatabase, UsageError
 from oncemq.limits import DATABASE_LOCK_WAIT_MS
 
 SAVEPOINT = "oncemq"
@@ -30,7 +30,7 @@ class Database(Protocol):
     """What a database must be able to do. Statements use `?` for parameters and plain SQL that all of them know."""
 
     def is_in_transaction(self) -> bool:
-        """Whether the connection is inside a transaction already."""
+        """Whether the connection is inside a transaction already; raise UsageError if it cannot be used at all."""
 
     def weakness(self) -> str:
         """What makes a commit here less than durable, in words; empty if nothing does."""
@@ -71,8 +71,14 @@ def database_of(connection: object) -> Database:
     """Return the adapter for a connection; raise UnsupportedDatabase, with the interface, for what is not known."""
     if isinstance(connection, sqlite3.Connection):
         return SqliteDatabase(connection)
-    if any(kind.__module__.split(".")[0] == "psycopg" and kind.__name__ == "Connection" for kind in type(connection).__mro__):
+    of_psycopg = {kind.__name__ for kind in type(connection).__mro__ if kind.__module__.split(".")[0] == "psycopg"}
+    if "Connection" in of_psycopg:
         return PostgresDatabase(connection)
+    if "AsyncConnection" in of_psycopg:
+        raise UsageError(
+            "transaction(connection) takes a blocking one, not a psycopg.AsyncConnection: open it with psycopg.connect(...), for "
+            "AsyncClient, too"
+        )
     if isinstance(connection, Database):
         return connection
     methods = [name for name in vars(Database) if not name.startswith("_")]
@@ -90,6 +96,10 @@ class SqliteDatabase:
         self._is_ours = self._is_written = False
 
     def is_in_transaction(self) -> bool:
+        try:
+            self._connection.cursor().close()
+        except sqlite3.ProgrammingError as problem:  # It is closed, or of another thread, and says which.
+            raise UsageError(f"the connection cannot be used ({problem}): open another one here and keep it open") from problem
         return self._connection.in_transaction
 
     def weakness(self) -> str:
@@ -196,7 +206,19 @@ class PostgresDatabase:
         self._connection = connection
 
     def is_in_transaction(self) -> bool:
+        self._expect_usable()
         return self._status() != "IDLE"
+
+    def _expect_usable(self) -> None:
+        if self._connection.broken:
+            self._connection.execute("SELECT 1")  # It was lost, which psycopg says in its own words.
+        if self._connection.closed:
+            raise UsageError("the connection is closed: open another one and keep it open until the block is left")
+        if self._connection.info.pipeline_status.name != "OFF":
+            raise UsageError(
+                "the connection is in pipeline mode, where a statement is answered later: leave its 'with' block before "
+                "client.transaction(connection), before get() and before the transaction ends"
+            )
 
     def _status(self) -> str:
         return str(self._connection.info.transaction_status.name)
@@ -223,6 +245,7 @@ class PostgresDatabase:
 
     def _run(self, statement: str, values: Sequence[object] = ()) -> list[Row]:
         """Run a statement on a plain cursor: the application's own may return other rows and write parameters in another way."""
+        self._expect_usable()
         cursor = sys.modules["psycopg"].Cursor(self._connection, row_factory=lambda _cursor: tuple)
         cursor.execute(statement.replace("?", "%s"), tuple(values))
         return _as_text(cursor.fetchall()) if cursor.description else []

@@ -90,7 +90,16 @@ class Table:
         except BaseException as problem:
             _roll_back(self.database, problem)
             if not (isinstance(problem, Exception) and self._is_there()):
+                self._expect_name(problem)
                 raise
+
+    def _expect_name(self, problem: BaseException) -> None:
+        """Nothing but its name can be wrong in the statement that makes the table."""
+        if type(problem).__name__ == "SyntaxError" or "syntax error" in str(problem) or "name reserved" in str(problem):
+            raise UsageError(
+                f"table {self._name!r} has a name that this database keeps for itself: take another one, "
+                f"for example {'oncemq_' + self._name!r}"
+            ) from problem
 
     def _is_there(self) -> bool:
         try:
@@ -249,7 +258,7 @@ class DatabaseTransaction:
     def __init__(self, effects: Effects, database: Database, connection: object, name: str, *, durable: bool) -> None:
         flags(durable=durable)
         if not isinstance(name, str):
-            raise UsageError(f"a table is named by text, not {type(name).__name__}")
+            raise UsageError(f"a table is named by text, not {type(name).__name__}: leave it out for {TABLE!r}")
         if not name.replace("_", "a").isalnum() or not name.isascii() or name[:1].isdigit():
             raise UsageError(f"table {name[:60]!r} is not valid: use ASCII letters, digits and '_', not beginning with a digit")
         self._effects = effects
