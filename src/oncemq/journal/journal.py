@@ -430,7 +430,8 @@ class Journal:
         reach("journal.before_clean_unlink")
         with self._failing(file_name(SEGMENTS, number)):
             self._unlink(number)
-            # Before the copies can be moved on: a segment that came back would be a second source of the same messages.
+            # Before the copies can be moved on: a segment that came back would be a second source of the same messages, where
+            # the file system keeps no order of removals (POSIX asks for none; tests/journal/test_removals.py has such a disk).
             self._disk.sync_names()
             reach("journal.after_clean_unlink")
             self._reserve_bytes = ensure_reserve(self._disk, self._settings.reserve_bytes)
