@@ -223,7 +223,7 @@ def test_a_missing_row_is_the_start_of_the_subscription_never_its_cursor(
 def test_what_the_broker_no_longer_has_is_a_gap_that_can_be_accepted(
     worker: oncemq.Client, connect: Connect, base: Base, topic: str
 ) -> None:
-    """H30: under interest retention an old database meets a Gap; going on inside the block accepts it."""
+    """H30: under interest retention an old database meets a Gap; going on inside the block accepts it, and so does a next one."""
     connection = base.connect()
     work_all(worker, base, connection, topic)
     publisher = connect("later")
@@ -231,15 +231,27 @@ def test_what_the_broker_no_longer_has_is_a_gap_that_can_be_accepted(
         publisher.put(topic, b"%d" % number)
         work(worker, base, connection, topic)
     _until_trimmed(worker, topic)
-    connection.execute("UPDATE oncemq_cursors SET next_offset = 0, start_id = '', append_number = 0")
-    connection.commit()
+    _set_row_back(connection)
+    with worker.transaction(connection) as transaction, pytest.raises(oncemq.Gap) as accepted:
+        transaction.get(topic, timeout=0)
+    assert _rows(connection) == [(accepted.value.end,)]
+    _set_row_back(connection)
     with pytest.raises(oncemq.Gap), worker.transaction(connection) as transaction:
         transaction.get(topic, timeout=0)
-    with worker.transaction(connection) as transaction, suppress(oncemq.Gap):
-        transaction.get(topic, timeout=0)
-    ((place,),) = connection.execute("SELECT next_offset FROM oncemq_cursors").fetchall()
+    assert _rows(connection) == [(0,)]
+    work_all(worker, base, connection, topic)
+    assert _rows(connection) == [(8,)]
+
+
+def _set_row_back(connection: Any) -> None:
+    connection.execute("UPDATE oncemq_cursors SET next_offset = 0, start_id = '', append_number = 0")
+    connection.commit()
+
+
+def _rows(connection: Any) -> list[tuple[int]]:
+    rows: list[tuple[int]] = connection.execute("SELECT next_offset FROM oncemq_cursors").fetchall()
     connection.rollback()
-    assert place == worker.admin.topics(topic)[0].low
+    return rows
 
 
 def _until_trimmed(client: oncemq.Client, topic: str) -> None:

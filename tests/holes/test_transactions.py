@@ -303,13 +303,13 @@ def flip_value(world: World, value: bytes) -> Callable[[], None]:
     raise AssertionError(f"{value!r} is nowhere")
 
 
-def taken(client: Client, way: str, connection: sqlite3.Connection) -> bytes | None:
-    """The next message of "in", finished."""
+def taken(client: Client, way: str, connection: sqlite3.Connection, topic: str = "in") -> bytes | None:
+    """The next message of a topic, finished."""
     if way == "receive":
-        with client.receive("in", timeout=0) as message:
+        with client.receive(topic, timeout=0) as message:
             return message and message.value
     with client.transaction(connection, durable=False) if way == "database" else client.transaction() as transaction:
-        message = transaction.get("in", timeout=0)
+        message = transaction.get(topic, timeout=0)
         return message and message.value
 
 

@@ -174,8 +174,6 @@ class Effects:
         self.session = session
         self._puts = puts
         self._gets = gets
-        self._feeds: dict[int, Feed] = {}
-        self._claimed: set[int] = set()
         self._prepared: dict[str, object] = {}
         """The connection that each table was last seen on."""
         self._durable: object = None
@@ -225,23 +223,22 @@ class Effects:
 
     def feed(self, topic: str) -> Feed:
         held = self._gets.find(topic)
-        info = held.subscriber.info
-        feed = self._feeds.get(info.subscription_id)
-        if feed is None:
+        feed = held.feed
+        if feed is None or feed.authority != DATABASE:
             if held.subscriber.authority not in {UNDECIDED, DATABASE}:
                 raise WrongAuthority(Code.WRONG_AUTHORITY, TEXTS[Code.WRONG_AUTHORITY])
-            feed = Feed(self.session, held.subscriber, DATABASE, place=info.start, bookmark=NO_BOOKMARK)
-            self._feeds[info.subscription_id] = feed
+            start = held.subscriber.info.start
+            feed = held.feed = Feed(self.session, held.subscriber, DATABASE, place=start, bookmark=NO_BOOKMARK)
         return feed
 
     def lock(self, table: Table, feed: Feed) -> Place:
         """Lock the row, make it ours, and set the feed to where it stands: the row wins."""
         offset, bookmark, session = table.lock(feed)
         if session != self.session.id:
-            if feed.info.subscription_id in self._claimed:
+            if feed.is_ours:
                 self._expect_current(feed)
             table.claim(feed)
-        self._claimed.add(feed.info.subscription_id)
+        feed.is_ours = True
         if feed.place != offset:
             feed.set_back(offset, bookmark)
         return Place(feed, offset)
@@ -433,6 +430,7 @@ class DatabaseTransaction:
         reach("client.after_database_commit")
         for place in self._places.values():
             place.feed.done = max(place.feed.done, place.begin)  # One transaction late: a database may lose its last commit.
+            place.feed.forget_passed(place.now)
 
     def _find_out(self, problem: Exception) -> None:
         """The commit failed or was not answered: read the rows back on another connection; raise if it did not happen."""

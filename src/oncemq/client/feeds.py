@@ -32,7 +32,7 @@ class Feed:
     def __init__(self, session: Session, held: Subscriber, authority: str, *, place: int, bookmark: Bookmark) -> None:
         self._session = session
         self._held = held
-        self._authority = authority
+        self.authority = authority
         self.info = info = held.info
         self.done = info.cursor
         """What is finished; of a database the broker is told with every request."""
@@ -40,6 +40,14 @@ class Feed:
         """What the broker, if it keeps the place, has answered to be finished."""
         self._start_id = session.welcome.start_id if session.welcome is not None else NOBODY
         """The start of the broker that is known to have what is finished."""
+        self.given_before = 0
+        """Offsets below this one were given in an earlier attempt too."""
+        self.is_ours = False
+        """Whether this process has claimed the row in a database."""
+        self._passed: list[Span] = []
+        """Gaps that were told, and damage that is not to be waited for: whoever goes back before them is not told again."""
+        self._damage: Span | None = None
+        """The damage that was told last."""
         slot = Slot(info.subscription_id, info.topic_id, place, place, place, bookmark[1], bookmark[0])
         self._subscriber = Subscriber(info, slot)
 
@@ -54,11 +62,29 @@ class Feed:
         return slot.start_id, slot.append_number
 
     def set_back(self, place: int, bookmark: Bookmark) -> None:
-        """Go on at `place`, whatever was handed out since."""
-        self._subscriber.set_back(place, bookmark)
+        """Go on at `place`, whatever was handed out since; behind what was told there."""
+        self._subscriber.set_back(self._behind(place), bookmark)
+
+    def settle(self, choice: str) -> None:
+        """Resolve the damage that was told last: `skip` goes on behind it, `repeat` asks again, as every call does anyway."""
+        damage, self._damage = self._damage, None
+        if damage is not None and choice == "skip":
+            self._passed.append(damage)
+            self.set_back(self.place, self.bookmark)
+
+    def forget_passed(self, below: int) -> None:
+        """What is finished need not be remembered; should the place go back before it after all, it is told again."""
+        self._passed = [span for span in self._passed if span.end > below]
+
+    def _behind(self, place: int) -> int:
+        """That place, or where what was passed there ends."""
+        for span in sorted(self._passed):
+            if span.first <= place < span.end:
+                place = span.end
+        return place
 
     def next(self, timeout_ms: int | None) -> Message | None:
-        """Hand out the next message; None if none came in time. Raises Gap once, Damaged as long as it is so."""
+        """Hand out the next message; None if none came in time. Raises Gap once, Damaged until it is settled."""
         return self.take() if self.wait(timeout_ms) else None
 
     def take(self) -> Message:
@@ -85,11 +111,24 @@ class Feed:
         try:
             self._subscriber.raise_if_blocked()
         except Gap as gap:
-            self._subscriber.pass_over(Span(gap.first, gap.end))
+            if self._pass_again():
+                return
+            self._passed.append(Span(gap.first, gap.end))
+            self._subscriber.pass_over(self._passed[-1])
             raise
-        except Damaged:
+        except Damaged as damage:
             self._subscriber.settle("repeat")  # The next call asks again: it may have been put right.
+            if self._pass_again():
+                return
+            self._damage = Span(damage.first, damage.end)
             raise
+
+    def _pass_again(self) -> bool:
+        """Go on behind what was passed here before the place went back; False if what stands here is news."""
+        here = self.place
+        behind = self._behind(here)
+        self._subscriber.pass_over(Span(here, behind))
+        return behind > here
 
     def has_message(self) -> bool:
         """Whether `next` would return at once."""
@@ -99,11 +138,11 @@ class Feed:
         want = self._subscriber.want()
         # Where the broker keeps the place only an acknowledgement or a commit moves it: one that was set back lost both halves of
         # its last transactions, and a Get that moved its cursor on would leave the other half lost.
-        done = self.done if self._authority == DATABASE else 0
+        done = self.done if self.authority == DATABASE else 0
         asked = Want(want.subscription_id, want.topic_id, want.offset, done, want.start_id, want.append_number)
-        before, self._held.authority = self._held.authority, self._authority
+        before, self._held.authority = self._held.authority, self.authority
         try:
-            packet, body = self._session.get_blocks(Get(self._session.id, (asked,), GET_BYTES, wait_ms, self._authority))
+            packet, body = self._session.get_blocks(Get(self._session.id, (asked,), GET_BYTES, wait_ms, self.authority))
         except Refused as problem:
             if problem.code == Code.WRONG_AUTHORITY:
                 self._held.authority = before  # An earlier call has fixed another: get() must not take it for ours.
@@ -114,10 +153,10 @@ class Feed:
 
     def _check_start(self, start_id: bytes) -> None:
         """A broker that started anew may have come from a backup, and have forgotten what it had confirmed: ask for its place."""
-        if start_id == self._start_id or self._authority == DATABASE:
+        if start_id == self._start_id or self.authority == DATABASE:
             return
         info = self.info
-        reply = self._session.ask(Ack(self._session.id, info.subscription_id, info.topic_id, 0, self._authority, True))
+        reply = self._session.ask(Ack(self._session.id, info.subscription_id, info.topic_id, 0, self.authority, True))
         if isinstance(reply, AckDone) and reply.cursor < self.confirmed:
             self._session.fail(Diverged("it has forgotten acknowledgements that it had confirmed", reply.cursor))
             self._session.raise_failure()

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
+from oncemq.client.feeds import Feed
 from oncemq.client.reader import damage_of, offer, read_range
 from oncemq.client.session import Session
 from oncemq.client.state import Place
@@ -46,6 +47,8 @@ class Held:
     place: Place
     begin: int
     """What was finished when it was taken up."""
+    feed: Feed | None = None
+    """Where it is read from if its place is kept elsewhere."""
 
     @property
     def is_untouched(self) -> bool:
@@ -425,8 +428,10 @@ class Gets:
         held = self.find_held(topic)
         if choice not in ("repeat", "skip"):
             raise UsageError(f"settle with 'repeat' or 'skip', not {choice!r}")
+        if held.feed is not None:
+            held.feed.settle(choice)
         held.subscriber.settle(choice)
-        if choice == "skip":
+        if choice == "skip" and held.subscriber.authority in {LOCAL, UNDECIDED}:
             self._mark_near(held, held.subscriber.given - 1, held.subscriber.given)
         held.place.write(held.subscriber.slot)
         held.place.sync()

@@ -34,23 +34,18 @@ class Receiving:
     def __init__(self, session: Session, gets: Gets) -> None:
         self._session = session
         self._gets = gets
-        self._feeds: dict[int, Feed] = {}
         self._claimed: dict[str, object] = {}
         """Who receives from a topic right now."""
-        self._given_before: dict[int, int] = {}
-        """Per subscription: offsets below this one were given in an earlier attempt too."""
 
     def feed(self, topic: str) -> Feed:
         """The feed of a topic this client subscribes to, at the broker's cursor when it is first asked for."""
         held = self._gets.find(topic)
-        slot = held.subscriber.slot
-        feed = self._feeds.get(slot.subscription_id)
-        if feed is None:
+        feed = held.feed
+        if feed is None or feed.authority != BROKER:
             if held.subscriber.authority not in {UNDECIDED, BROKER}:
                 raise WrongAuthority(Code.WRONG_AUTHORITY, TEXTS[Code.WRONG_AUTHORITY])
             place = held.subscriber.info.cursor
-            feed = Feed(self._session, held.subscriber, BROKER, place=place, bookmark=NO_BOOKMARK)
-            self._feeds[slot.subscription_id] = feed
+            feed = held.feed = Feed(self._session, held.subscriber, BROKER, place=place, bookmark=NO_BOOKMARK)
         return feed
 
     def claim(self, topic: str, owner: object) -> Feed:
@@ -79,7 +74,7 @@ class Receiving:
             raise NotSubscribed(Code.NOT_SUBSCRIBED, TEXTS[Code.NOT_SUBSCRIBED])  # Ended meanwhile, and begun anew.
         if offset <= feed.done or slot.finished != feed.done or slot.mode != RECEIVE:
             is_again = slot.mode == RECEIVE and slot.finished == feed.done < slot.handed
-            self._given_before[slot.subscription_id] = slot.handed if is_again else 0
+            feed.given_before = slot.handed if is_again else 0
             slot.attempt = min(slot.attempt + 1, ATTEMPTS_MAX) if is_again else 1
             slot.finished, slot.mode = feed.done, RECEIVE
             slot.handed = slot.handed if is_again else feed.done
@@ -87,8 +82,7 @@ class Receiving:
         slot.reserved = max(slot.reserved, slot.handed)
         slot.freeze()
         held.place.write(slot)
-        is_known = offset < self._given_before.get(slot.subscription_id, 0)
-        return msgspec.structs.replace(message, attempt=slot.attempt) if is_known else message
+        return msgspec.structs.replace(message, attempt=slot.attempt) if offset < feed.given_before else message
 
     def acknowledge(self, feed: Feed, done: int) -> None:
         """Have everything below `done` finished at the broker, on its disk. Without an answer the next call says it again."""
