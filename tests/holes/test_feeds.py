@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import gc
 import sqlite3
+import weakref
 from collections.abc import Callable
 
 import pytest
@@ -173,5 +175,44 @@ def test_r10_a_database_that_goes_back_before_a_gap_is_told_of_it_again() -> Non
             connection.execute("UPDATE oncemq_cursors SET next_offset = 0, start_id = '', append_number = 0")
             connection.commit()
         worker.close()
+
+    world.run(script)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_nothing_is_kept_of_a_subscription_that_was_ended(way: str) -> None:
+    """A process that subscribes for a while, again and again, would keep what it had fetched ahead each time."""
+    world = started()
+    connection = sqlite3.connect(":memory:")
+
+    def script() -> None:
+        with world.connect("worker") as worker, world.connect("pub") as pub:
+            feeds = []
+            for round_ in range(20):
+                topic = f"t{round_ % 2}"
+                worker.subscribe(topic)
+                pub.put_many(topic, number(10))
+                assert taken(worker, way, connection, topic) == b"0"
+                feeds.append(weakref.ref(worker._gets.held[topic].feed))  # type: ignore[arg-type]
+                worker.unsubscribe(topic)
+            gc.collect()
+            assert {feed() for feed in feeds} == {None}
+            assert (worker._gets.held, worker._gets._by_topic_id) == ({}, {})
+
+    world.run(script)
+
+
+def test_nothing_is_kept_of_a_subscription_that_ended_while_it_was_listened_to() -> None:
+    world = started()
+
+    def script() -> None:
+        with world.connect("worker") as worker, world.connect("pub") as pub:
+            for round_ in range(20):
+                worker.subscribe(f"t{round_}")
+                pub.put(f"t{round_}", b"0")
+                with worker.listen(f"t{round_}") as listener:
+                    assert listener.next(5) is not None
+                    worker.unsubscribe(f"t{round_}")
+            assert (worker._live._followers, worker._live._listeners) == ({}, {})
 
     world.run(script)

@@ -91,6 +91,7 @@ class Live:
 
     def forget(self, topic_id: int) -> None:
         """Leave a channel for good, at once: its subscription was ended."""
+        self._listeners.pop(topic_id, None)
         if self._followers.pop(topic_id, None) is not None and self._link is not None and not self._session.is_closed:
             self._link.leave(channel_of(topic_id))
 
