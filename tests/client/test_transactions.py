@@ -87,6 +87,21 @@ def test_a_subscription_is_consumed_in_one_way(worker: oncemq.Client, topic: str
         assert message.value == b"1"
 
 
+@pytest.mark.parametrize("call", ["ack", "get", "get_many", "listen"])
+def test_a_call_that_does_not_consume_it_leaves_the_attempts_counted(worker: oncemq.Client, topic: str, call: str) -> None:
+    """ack() was taken, and all of them began the count anew: whoever gives up after five times never would."""
+    with pytest.raises(Trouble), worker.receive(topic, timeout=5):
+        raise Trouble
+    with pytest.raises(oncemq.WrongAuthority):
+        if call == "ack":
+            worker.ack(topic)
+        elif call == "listen":
+            next(worker.listen(topic, timeout=0))
+        else:
+            getattr(worker, call)(topic, timeout=0)
+    assert received(worker, topic) == (b"0", 2)
+
+
 @pytest.mark.parametrize("again", [False, True])
 def test_a_subscription_that_ends_inside_a_transaction_is_told(worker: oncemq.Client, topic: str, again: bool) -> None:
     with pytest.raises((oncemq.NotSubscribed, oncemq.NoSuchTopic)), worker.transaction() as transaction:

@@ -307,7 +307,7 @@ class Client:
         return messages
 
     def ack(self, topic: str) -> None:
-        """Say that everything handed out on this topic is finished, without getting the next message."""
+        """Say that everything get() or listen() handed out on this topic is finished, without getting the next message."""
         self._check_open()
         self._gets.ack(check_topic(topic))
 

@@ -21,7 +21,7 @@ from oncemq.core.packets import NOBODY, Ack, Blocks, Get, ListTopics, Part, Refu
 from oncemq.core.subscriber import Span, Subscriber
 from oncemq.core.topics import LOCAL, UNDECIDED
 from oncemq.crashpoints import reach
-from oncemq.errors import Diverged, Gap, NotSubscribed, OnceMQError, UsageError
+from oncemq.errors import Diverged, Gap, NotSubscribed, OnceMQError, UsageError, WrongAuthority
 from oncemq.journal.codec import BadRecord, Delivered, decode_delivery
 from oncemq.limits import (
     BACKOFF_MS,
@@ -55,6 +55,11 @@ class Held:
         """Whether nothing was handed out or finished since, so that the slot says what it said before."""
         slot = self.subscriber.slot
         return self.begin == slot.finished == slot.handed == slot.reserved
+
+    @property
+    def is_local(self) -> bool:
+        """Whether get() and listen() may consume it, so that the slot is their place and no count of attempts."""
+        return self.subscriber.authority in {LOCAL, UNDECIDED}
 
 
 class Gets:
@@ -145,7 +150,7 @@ class Gets:
         """The topics that get and listen over all subscriptions mean; raises if there are none, or too many."""
         if not self.held:
             raise NotSubscribed(Code.NOT_SUBSCRIBED, TEXTS[Code.NOT_SUBSCRIBED])
-        topics = [topic for topic, held in self.held.items() if held.subscriber.authority in {LOCAL, UNDECIDED}]
+        topics = [topic for topic, held in self.held.items() if held.is_local]
         if not 1 <= len(topics) <= GET_WANTS_MAX:
             raise UsageError(
                 f"all topics at once need 1 to {GET_WANTS_MAX} subscriptions that get() may consume, not {len(topics)}"
@@ -404,6 +409,8 @@ class Gets:
     def ack(self, topic: str) -> None:
         """Everything handed out on this topic is finished; the broker is told."""
         held = self.find(topic)
+        if not held.is_local:
+            raise WrongAuthority(Code.WRONG_AUTHORITY, TEXTS[Code.WRONG_AUTHORITY])
         self.finish(held)
         self._tell(held.subscriber)
 
@@ -412,7 +419,7 @@ class Gets:
         """Whatever was handed out on this topic is finished (R7): by an ack, by the next call even if it brings nothing."""
         slot = held.subscriber.slot
         reserved = slot.reserved
-        if held.subscriber.finish():
+        if held.is_local and held.subscriber.finish():
             held.place.write(slot)
             if slot.reserved > reserved:
                 held.place.sync()  # The broker must never be told more than what a power cut leaves here.
@@ -431,7 +438,7 @@ class Gets:
         if held.feed is not None:
             held.feed.settle(choice)
         held.subscriber.settle(choice)
-        if choice == "skip" and held.subscriber.authority in {LOCAL, UNDECIDED}:
+        if choice == "skip" and held.is_local:
             self._mark_near(held, held.subscriber.given - 1, held.subscriber.given)
         held.place.write(held.subscriber.slot)
         held.place.sync()
@@ -461,14 +468,14 @@ class Gets:
     def finish_all(self) -> None:
         """The application left without an exception: whatever was handed out is finished."""
         for held in self.held.values():
-            if held.subscriber.authority in {LOCAL, UNDECIDED}:
+            if held.is_local:
                 self.finish(held)
 
     def close(self) -> None:
         """Tell the broker how far things are, mark every slot clean, and sync it."""
         for held in self.held.values():
             slot = held.subscriber.slot
-            if held.subscriber.authority in {LOCAL, UNDECIDED}:
+            if held.is_local:
                 held.subscriber.take_back()
             self._tell(held.subscriber)
             slot.is_clean = True
