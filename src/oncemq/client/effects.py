@@ -387,22 +387,29 @@ class DatabaseTransaction:
     # --- leaving ---------------------------------------------------------------------------------------
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._is_open = False
         try:
-            if kind is None:
-                self._finish()
-                self._has_begun = False  # Nothing is left to roll back: a failure of that would look like one of the commit.
+            self._leave(error, is_done=kind is None)
         except BaseException as problem:
             self._end(problem)
             raise
+
+    def _leave(self, error: BaseException | None, *, is_done: bool) -> None:
+        self._is_open = False
+        if is_done:
+            self._finish()
+            self._has_begun = False  # Nothing is left to roll back: a failure of that would look like one of the commit.
         self._end(error)
 
     def _end(self, problem: BaseException | None) -> None:
-        """Whatever is left of it must not hold the application's connection, nor the client."""
-        has_begun, self._is_open, self._has_begun = self._has_begun, False, False
+        """Whatever is left of it must not hold the application's connection, nor the client. Interrupted, it is done again."""
+        self._is_open = False
         try:
-            if has_begun:
+            if self._has_begun:
                 _roll_back(self._database, problem)
+            self._has_begun = False
+        except Exception:
+            self._has_begun = False  # Not once more: the rollback failed, which is told.
+            raise
         finally:
             self._effects.close(self)
 
