@@ -27,6 +27,11 @@ def test_every_image_of_a_run_keeps_what_was_promised(seed: int) -> None:
     assert recorded.images > 100
 
 
+def test_a_run_in_which_a_reused_file_gave_old_entries_back() -> None:
+    """The head of a new group, then the power: behind it lay an older body of the same size, whole, and was taken for its own."""
+    assert explore(13, sample=20).violations == []
+
+
 @pytest.mark.parametrize(
     ("bug", "seed"),
     [

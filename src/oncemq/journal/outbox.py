@@ -8,7 +8,7 @@ without records, which proves it: wrong bytes before that are damage and not a t
 in order, so a segment is done when the last block in it is; it is then renamed to the next number and written over.
 What was confirmed is noted in passing, with a later block: forgetting it costs a repeat, which the broker recognises.
 
-    record 64, entry:      msgpack [stream, first number, numbers, topics, strict, block length, block crc] · block
+    record 64, entry:      msgpack [stream, first number, numbers, topics, strict, block length, block crc, segment] · block
     record 65, confirmed:  msgpack [{stream: number}]: all at the start of a segment, later those that have changed
 
 Next: segment.py for the bytes around them, core/ for the machine that decides what is sent.
@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 
 import msgspec
 
@@ -69,6 +70,8 @@ class _Head(msgspec.Struct, frozen=True, array_like=True):
     strict: bool
     block_length: int
     block_crc: int
+    segment: int = 0
+    """Where it was written: a power cut may leave the head of a new group before what lay there in the file's earlier life."""
 
 
 class _Confirmed(msgspec.Struct, frozen=True, array_like=True):
@@ -195,31 +198,26 @@ class Outbox:
 
         Raises DiskFull with nothing changed, SyncFailed if the disk refuses (and then for ever).
         """
-        block = entry.block
-        crc = int.from_bytes(block[12:16], "little")
-        head = _Head(entry.stream, entry.first_number, entry.numbers, entry.topics, entry.strict, len(block), crc)
-        parts = seal_parts(_ENTRY_CODE, _ENCODER.encode(head), block)
-        segment = self._write(parts, 1)
+        segment = self._write(entry)
         self._wait_for(segment, entry.stream, entry.first_number + entry.numbers - 1)
 
-    def _write(self, parts: list[Bytes], records: int) -> _Segment:
+    def _write(self, entry: OutboxEntry | None) -> _Segment:
         """Write one group, with the news of what was confirmed if there is any."""
         self._go_back()
         segment = self._active
         end = segment.end if segment is not None else 0
         self._before = _Before(segment, end, self._group_number, self._last_segment, self._newest, self._news)
         if segment is not None:
-            told = _confirmed_parts(self._news)
-            size = sum(map(len, parts)) + sum(map(len, told))
+            parts, records = _parts_of(self._news, entry, segment.number)
+            size = sum(map(len, parts))
             if segment.end + 2 * GROUP_BYTES + size <= segment.capacity:  # The second one for the proof of a sync.
-                self._write_group(segment, told + parts, size, records + len(told))
+                self._write_group(segment, parts, size, records)
                 return segment
-        return self._write_to_next(parts, records)
+        return self._write_to_next(entry)
 
-    def _write_to_next(self, parts: list[Bytes], records: int) -> _Segment:
+    def _write_to_next(self, entry: OutboxEntry | None) -> _Segment:
         """Go on in another segment; it starts with all that is known as confirmed, so that older ones may go."""
-        told = _confirmed_parts(self.confirmed)
-        parts, records = told + parts, records + len(told)
+        parts, records = _parts_of(self.confirmed, entry, self._last_segment + 1)
         size = sum(map(len, parts))
         segment = self._next_segment(HEADER_BYTES + 2 * GROUP_BYTES + size)
         self._write_group(segment, parts, size, records)
@@ -413,14 +411,14 @@ class Outbox:
         """Close the files. A clean stop notes what was confirmed last, so that the next start need not ask again."""
         if clean and self._failure is None and self._news:
             with suppress(DiskFull):
-                self._write([], 0)
+                self._write(None)
         for segment in [*self._segments.values(), *self._spares]:
             segment.file.close()
 
 
 def walk_outbox(file: File, header: SegmentHeader) -> Walk[OutboxEntry | _Confirmed]:
     """Walk through one file of an outbox."""
-    return Walk(file, header, file.size(), _check)
+    return Walk(file, header, file.size(), partial(_check, segment=header.number))
 
 
 def check_claims(walk: Walk[OutboxEntry | _Confirmed], name: str) -> None:
@@ -435,9 +433,15 @@ def messages_of(entries: list[OutboxEntry]) -> int:
     return sum(entry.numbers // max(1, len(entry.topics)) for entry in entries)
 
 
-def _confirmed_parts(numbers: dict[bytes, int]) -> list[Bytes]:
-    """One record as one part, or nothing if there is nothing to tell."""
-    return seal_parts(_CONFIRMED_CODE, _ENCODER.encode(_Confirmed(numbers))) if numbers else []
+def _parts_of(confirmed: dict[bytes, int], entry: OutboxEntry | None, segment: int) -> tuple[list[Bytes], int]:
+    """The records of a group in that segment, and how many: what is to be told as confirmed, if anything, and the entry."""
+    parts = seal_parts(_CONFIRMED_CODE, _ENCODER.encode(_Confirmed(confirmed))) if confirmed else []
+    if entry is None:
+        return parts, bool(confirmed)
+    block = entry.block
+    crc = int.from_bytes(block[12:16], "little")
+    head = _Head(entry.stream, entry.first_number, entry.numbers, entry.topics, entry.strict, len(block), crc, segment)
+    return parts + seal_parts(_ENTRY_CODE, _ENCODER.encode(head), block), 1 + bool(confirmed)
 
 
 @contextmanager
@@ -449,8 +453,8 @@ def _refusing() -> Iterator[None]:
         raise (DiskFull("the outbox") if is_full(error) else SyncFailed("the outbox", str(error))) from error
 
 
-def _check(buffer: Bytes, position: int) -> tuple[OutboxEntry | _Confirmed, int]:
-    """Decode one record of an outbox or raise BadRecord."""
+def _check(buffer: Bytes, position: int, segment: int = 0) -> tuple[OutboxEntry | _Confirmed, int]:
+    """Decode one record of that segment of an outbox or raise BadRecord."""
     frame = open_frame(buffer, position)
     view = memoryview(buffer)
     header = view[frame.header_start : frame.block_start]
@@ -465,5 +469,7 @@ def _check(buffer: Bytes, position: int) -> tuple[OutboxEntry | _Confirmed, int]
         raise BadRecord(str(error)) from error
     if head.block_length != len(block):
         raise BadRecord("a block of another size")
+    if head.segment not in (0, segment):  # Older outboxes do not say it.
+        raise BadRecord("a record of the file's earlier life")
     check_block_bytes(block, head.block_crc)
     return OutboxEntry(head.stream, head.first_number, head.numbers, head.topics, head.strict, bytes(block)), frame.next_position
