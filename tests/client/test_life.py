@@ -515,3 +515,17 @@ def test_clients_that_nobody_closes_do_not_hang_the_process(broker: oncemq.Broke
         "    gc.collect()\n"
     )
     subprocess.run([sys.executable, "-c", code, broker.address], timeout=60, check=True)
+
+
+def test_leaving_the_block_releases_the_directory_whatever_fails_there(
+    connect: Connect, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full() -> None:
+        raise oncemq.DiskFull("a slot")
+
+    client = connect("tidy")
+    client.subscribe(topic)
+    monkeypatch.setattr(client._gets, "finish_all", full)
+    with pytest.raises(oncemq.DiskFull), client:
+        pass
+    assert connect("tidy").subscriptions() == [topic]

@@ -164,6 +164,31 @@ def test_a_full_outbox_refuses_and_lets_go_of_what_it_has_once_the_broker_is_bac
     world.run(script, limit_us=600 * SECOND_US)
 
 
+def test_closing_a_full_outbox_tells_that_what_was_only_collected_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """D4: close() counted it among what stays, and it was gone without a word."""
+    monkeypatch.setattr("oncemq.client.state.OUTBOX_BYTES_MAX", 9 * MIB)
+    world = started(settings=JournalSettings(segment_bytes=32 * MIB))
+
+    def script() -> None:
+        world.connect("sub").subscribe("t")
+        client = world.connect("pub")
+        meddle(world, Put, DROP, times=100_000)
+        taken = put_until_full(client, 0)
+        kept = sum(block.messages for block in client.outbox())
+        assert 0 < kept < taken
+        with pytest.raises(OutboxFull):
+            client.close()
+        assert client.close() == 0
+        world.network.rule = rule
+        with world.connect("pub") as again:
+            assert again.pending == kept
+            assert again.flush() == kept
+        assert [message[:6] for message in stored_values(world, "t")] == [b"%06d" % each for each in range(kept)]
+
+    rule = world.network.rule
+    world.run(script, limit_us=600 * SECOND_US)
+
+
 def value_of(index: int) -> bytes:
     return (b"%06d" % index).ljust(1_000, b".")
 

@@ -331,3 +331,35 @@ def test_r19_damage_that_was_put_right_is_no_longer_told(way: str) -> None:
         worker.close()
 
     world.run(script)
+
+
+@pytest.mark.parametrize("verdict", [DROP, LATE])
+@pytest.mark.parametrize("kind", [Transact, TransactDone])
+def test_r17_what_was_collected_behind_a_commit_without_an_answer_stays_in_the_outbox(
+    kind: type[Transact | TransactDone], verdict: Verdict
+) -> None:
+    """R17: close() said that it stays, but it had no number to stay under, and was lost. Whether the commit happened or not."""
+    world = prepared()
+
+    def script() -> None:
+        worker = world.connect("worker")
+        meddle(world, kind, verdict, times=EVERY)
+        with pytest.raises(Uncertain):
+            work(worker)
+        for value in number(3):
+            worker.put("out", b"behind " + value, wait=False)
+        worker.put(["out", "in"], b"to both", wait=False)
+        assert worker.close() == 4
+        be_quiet(world)
+        again = world.connect("worker")
+        assert again.pending == 4
+        assert again.flush() == 4
+        world.clock.pause(120_000)
+        while work(again) is not None:
+            pass
+        again.close()
+        found = stored_values(world, "out")
+        assert sorted(found) == sorted([*number(5), *(b"behind " + value for value in number(3)), b"to both", b"to both"])
+        assert [value for value in found if value.startswith(b"behind")] == [b"behind " + value for value in number(3)]
+
+    world.run(script, limit_us=3_600 * SECOND_US)

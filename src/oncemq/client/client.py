@@ -45,7 +45,7 @@ from oncemq.core.packets import (
 from oncemq.core.publisher import OpenBlock
 from oncemq.core.subscriber import Subscriber
 from oncemq.core.topics import AUTHORITIES, UNDECIDED
-from oncemq.errors import AlreadySubscribed, ClientClosed, Gap, OnceMQError, PutPending, Refused, UsageError, invariant
+from oncemq.errors import AlreadySubscribed, ClientClosed, Gap, OnceMQError, Refused, UsageError, invariant
 from oncemq.limits import GET_MANY_MAX, OFFSET_MAX
 from oncemq.model.message import Headers, Message, Receipt, Receipts
 from oncemq.model.names import check_topic
@@ -413,48 +413,44 @@ class Client:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        if kind is None and not self._is_closed:
-            self._gets.finish_all()
-        self.close()
+        try:
+            if kind is None and not self._is_closed:
+                self._gets.finish_all()
+        finally:
+            self.close()
 
     def __del__(self) -> None:
         if not getattr(self, "_is_closed", True):
             warnings.warn(f"unclosed {self!r}", ResourceWarning, source=self, stacklevel=2)
 
     def close(self) -> int:
-        """Send what is pending for up to five seconds, or once if the broker was just found away; return how many stay."""
+        """Send what is pending for up to five seconds, or once if the broker was just found away; return how many stay.
+
+        Raises OutboxFull, with everything released, if some were only collected and there is no room to keep them.
+        """
         if self._is_closed:
             return 0
-        left = 0
         try:
-            left = self._flush_at_close()
-            self._say_goodbye(left)
+            problem = self._transactions.flush_at_close() if self.pending else None
+            self._say_goodbye(self.pending)
         finally:
-            self._is_closed = True
-            self._session.state.close()
-            self._session.close()
-        return left
+            self._abandon()
+        if problem is not None:
+            raise problem
+        return self.pending
 
     def _abandon(self) -> None:
         """Let go of everything without a word to anybody, as a crash would; only locks and sockets are released."""
         self._is_closed = True
-        self._session.state.close()
-        self._session.close()
+        try:
+            self._session.state.close()
+        finally:
+            self._session.close()
 
     def _forget(self) -> None:
         """As after kill -9: nothing is released, because there is nobody left to do it."""
         self._is_closed = True
         self._session.close()
-
-    def _flush_at_close(self) -> int:
-        if self.pending:
-            try:
-                self._puts.flush_at_close()
-            except PutPending as problem:
-                log.warning("%s", problem)
-            except OnceMQError as problem:
-                log.warning("while closing: %s", problem)
-        return self.pending
 
     def _say_goodbye(self, left: int) -> None:
         self._gets.close()

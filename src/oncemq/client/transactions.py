@@ -10,6 +10,7 @@ Next: core/transactions.py for the broker's side.
 
 from __future__ import annotations
 
+import logging
 from types import TracebackType
 from typing import Self
 
@@ -28,6 +29,7 @@ from oncemq.errors import (
     InvariantViolated,
     MessageTooLarge,
     NotCommitted,
+    OnceMQError,
     Refused,
     Uncertain,
     UsageError,
@@ -38,6 +40,7 @@ from oncemq.model.message import Headers, Message, Outcome, Receipts
 from oncemq.model.names import check_topic
 from oncemq.model.refusals import TEXTS, TRANSIENT_FOR_PUTS, Code
 
+log = logging.getLogger("oncemq.client")
 Touched = tuple[Feed, int, Bookmark]
 """A feed, and where it stood when the transaction first read from it."""
 
@@ -108,6 +111,29 @@ class Transactions:
             self.resolve()
         except NotCommitted as refusal:
             self._refusal = refusal
+
+    def flush_at_close(self) -> OnceMQError | None:
+        """Have what is pending confirmed, or else kept; return what stands in the way of that, if anything does."""
+        try:
+            self._puts.flush_at_close()
+        except OnceMQError as problem:
+            log.warning("while closing: %s", problem)
+            try:
+                self._keep_what_follows()
+            except OnceMQError as trouble:
+                return trouble
+        return None
+
+    def _keep_what_follows(self) -> None:
+        """Have all that was collected in the outbox, also behind a commit whose outcome will not be known here.
+
+        If the broker never took it, what follows begins beyond the next number. So the broker never had that either, and
+        whoever goes on puts it anew; and a commit that arrives only then is of a session that is over.
+        """
+        unknown, self._unknown = self._unknown, None
+        if unknown is not None:
+            self._puts.publisher.skip(unknown.packet.numbers)
+        self._puts.cut_all()
 
     def commit(self, reads: list[Touched], blocks: list[OpenBlock]) -> Receipts:
         """Commit; raise NotCommitted if the broker refused all of it, Uncertain if it did not answer."""

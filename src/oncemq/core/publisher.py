@@ -234,6 +234,11 @@ class Publisher:
         self.next_number = first_number + numbers
         self.confirmed[self.stream] = self._floors[self.stream] = self.next_number - 1
 
+    def skip(self, numbers: int) -> None:
+        """Leave room for a transaction whose outcome will not be known in this process."""
+        self.next_number += numbers
+        self.is_held = False
+
     def _append(self, entry: Entry) -> None:
         self._floors.setdefault(entry.stream, entry.first_number - 1)
         self._by_number[entry.stream, entry.first_number] = entry
