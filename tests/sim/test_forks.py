@@ -367,3 +367,22 @@ def test_only_what_was_damaged_is_told_to_be(end: int, *, is_traced: bool, guilt
     damaged = event("sub", "damaged", subscription="sub", topic_id="7", first=0, end=end)
 
     assert ("told-too-much" in check([*PUBLISHER[0], *PUBLISHER[1], *rot, damaged, *log("a", "b")])) is guilty
+
+
+@pytest.mark.parametrize(
+    ("first", "end", "guilty"),
+    [
+        pytest.param(0, 1, False, id="what was handed out last"),
+        pytest.param(1, 3, False, id="what may have been handed out since"),
+        pytest.param(0, 3, False, id="both"),
+        pytest.param(2, 3, True, id="what lies behind the next message"),
+        pytest.param(0, 0, True, id="what lies before it"),
+    ],
+)
+@pytest.mark.parametrize("touched", [False, True])
+def test_what_is_in_doubt_lies_around_the_next_message(first: int, end: int, *, guilty: bool, touched: bool) -> None:
+    doubt = event("sub", "in_doubt", subscription="sub", topic_id="7", first=first, end=end, bound=9)
+    before = [set_back("sub", copied=0)] if touched else []
+    events = [*PUBLISHER[0], *PUBLISHER[1], SUBSCRIBE, deliver("a", 0), *before, doubt, *log("a", "b")]
+
+    assert ("in-doubt-place" in check(events)) is (guilty and not touched)

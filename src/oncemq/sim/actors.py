@@ -54,7 +54,7 @@ class Actor(Protocol):
     lives: dict[Process, int]
     welcomed_life: int
     is_done: bool
-    had_os_crash: bool
+    os_crashes: int
     process: Process | None
 
     def live(self) -> None: ...
@@ -76,9 +76,9 @@ class Base(ABC):
         self.welcomed_life = 0
         """The last life a broker welcomed."""
         self.is_done = False
-        self.had_os_crash = False
+        self.os_crashes = 0
         self.takeover = False
-        self.has_taken_over = False
+        self.takeovers = 0
         self.process: Process | None = None
 
     def live(self) -> None:
@@ -96,7 +96,8 @@ class Base(ABC):
         self.note("ok", "told", name=type(told).__name__)
         if self.world.scheduler.running is not self.process or not isinstance(told, Diverged | StateLost):
             return  # Somebody newer lives already; or a new session will show what is the matter.
-        self.takeover = self.has_taken_over = True
+        self.takeover = True
+        self.takeovers += 1
         if isinstance(told, Diverged) or self.random.random() < 0.5:
             self.note("ok", "anew")
             self.world.adopt_disk(self.name, SimDisk(self.world.scheduler.seed))
@@ -249,6 +250,8 @@ class Subscriber(Base):
         super().__init__(*place, batch_max=batch_max)
         self._topics = topics
         self._ids: dict[str, int] = {}
+        self._sure: dict[str, tuple[int, int]] = {}
+        """By topic id: how many deaths with the machine, and takeovers, there had been when it last knew its place for sure."""
         self.has_subscribed = False
         self.may_end = False
 
@@ -302,6 +305,7 @@ class Subscriber(Base):
         for message in messages:
             if message is not None:
                 topic_id, text = str(message.source.topic_id), message.value.decode()
+                self._sure[topic_id] = self.os_crashes, self.takeovers
                 self.note("ok", "deliver", subscription=self.name, topic_id=topic_id, offset=message.offset, message=text)
 
     def _settle_damage(self, client: Client, told: Damaged) -> None:
@@ -323,16 +327,27 @@ class Subscriber(Base):
 
     def _settle(self, client: Client, doubt: InDoubt) -> None:
         topic_id = str(self._ids[doubt.topic])
-        bound = RESERVE_AHEAD_MESSAGES + self.RESERVED_CALLS * self.batch_max if self.had_os_crash else self.batch_max
-        bound = doubt.end if self.has_taken_over else bound  # Whoever takes over knows nothing: all that is there is in doubt.
         span: Event = {"subscription": self.name, "topic_id": topic_id, "first": doubt.first, "end": doubt.end}
-        self.note("ok", "in_doubt", **span, bound=bound)
+        self.note("ok", "in_doubt", **span, bound=self._most_in_doubt(topic_id, doubt.end))
         with suppress(Gap, Damaged):  # A limit may have cut off what is in doubt, or it cannot be read; get() will tell.
             for message in client.in_doubt(doubt.topic):
                 self.note("ok", "doubted", topic_id=topic_id, offset=message.offset, message=message.value.decode())
         choice = self.random.choice(["repeat", "skip"])
         client.settle(doubt.topic, choice)
+        self._sure[topic_id] = self.os_crashes, self.takeovers
         self.note("ok", choice, **span)
+
+    def _most_in_doubt(self, topic_id: str, end: int) -> int:
+        """How much can be in doubt by what happened since it last knew its place: what it asked for with one call at most.
+
+        After its machine died, what was reserved. Whoever takes over knows nothing: all that is there is in doubt.
+        """
+        os_crashes, takeovers = self._sure.get(topic_id, (0, 0))
+        if self.takeovers > takeovers:
+            return end
+        if self.os_crashes > os_crashes:
+            return RESERVE_AHEAD_MESSAGES + self.RESERVED_CALLS * self.batch_max
+        return self.batch_max
 
     def _is_drained(self, client: Client) -> bool:
         """Whether nothing is left on any topic; says so in the history."""

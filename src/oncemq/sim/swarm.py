@@ -330,7 +330,7 @@ class Swarm:
         disk = self.world.client_disk(actor.name)
         disk.kill()
         actor.process.kill()
-        actor.had_os_crash = actor.had_os_crash or power_cut
+        actor.os_crashes += power_cut
         if power_cut:
             self.note("crash", name=actor.name, point="anywhere", power_cut=True)
             disk.power_cut()
@@ -420,7 +420,7 @@ class Swarm:
             self.world.network.go_down()
         for actor in self.actors:
             if actor.name == process.name:
-                actor.had_os_crash = actor.had_os_crash or power_cut
+                actor.os_crashes += power_cut
         if disk is not None and power_cut:
             disk.power_cut()
         raise Killed()
