@@ -5,9 +5,14 @@ from __future__ import annotations
 
 from random import Random
 
+import pytest
+
 from oncemq.limits import RESERVE_AHEAD_CALLS, RESERVE_AHEAD_MESSAGES
 from oncemq.model.message import Message, Source
 from oncemq.sim.actors import Subscriber
+from oncemq.sim.bounds import RECORD_BYTES_MAX
+from oncemq.sim.checkers import check
+from oncemq.sim.forks import Event
 from oncemq.sim.history import History
 from oncemq.sim.world import World
 
@@ -36,3 +41,73 @@ def test_a_death_of_the_machine_or_a_takeover_puts_more_in_doubt_once() -> None:
     look()
 
     assert bounds == [(BATCH, BATCH), (RESERVED, RESERVED), (BATCH, RESERVED), (END, END), (BATCH, END)]
+
+
+# --- what was to be kept ------------------------------------------------------------------------------
+
+LARGE = 1_000 - RECORD_BYTES_MAX
+"""A message that takes a thousand bytes of a journal at most."""
+
+
+def event(process: str, operation: str, seconds: int = 0, **fields: str | int | bool | None) -> Event:
+    return {"t": seconds * 1_000_000, "process": process, "life": 1, "kind": "ok", "op": operation} | fields
+
+
+def created(retain: str, limit: str = "") -> Event:
+    return event("harness", "created", topic_id="7", name="kept", retain=retain, limit=limit, step_bytes=1_000)
+
+
+def kept_from(low: int, *, count: int = 10) -> list[Event]:
+    """One message put in every second, and all from `low` on in the log when the last second is over."""
+    events: list[Event] = []
+    for offset in range(count):
+        name: Event = {"message": f"m{offset}"}
+        place: Event = {"topic_id": "7", "offset": offset, "stored": True, "duplicate": False}
+        events.append(event("pub", "put", offset, **name) | {"kind": "invoke"})
+        events.append(event("pub", "put", offset, **name, **place))
+    for offset in range(low, count):
+        of: Event = {"topic_id": "7", "offset": offset, "message": f"m{offset}", "stream": "s", "number": offset + 1}
+        events.append(event("harness", "log", count, **of, size_bytes=LARGE))
+    end: Event = {"topic_id": "7", "low": low, "end": count, "is_limited": True, "is_kept": False}
+    return [*events, event("harness", "end", count, **end)]
+
+
+@pytest.mark.parametrize(
+    ("retain", "limit", "low", "guilty"),
+    [
+        pytest.param("forever", "", 0, False, id="all is there"),
+        pytest.param("forever", "", 1, True, id="kept for ever, and one is gone"),
+        pytest.param("size:5000", "", 5, False, id="as much as was asked for"),
+        pytest.param("size:5000", "", 6, True, id="less than was asked for"),
+        pytest.param("age:5", "", 5, False, id="the old ones are gone"),
+        pytest.param("age:5", "", 6, True, id="a young one is gone"),
+        pytest.param("", "", 10, False, id="nothing was asked for"),
+        pytest.param("forever", "size:5000", 6, False, id="a step below the limit"),
+        pytest.param("forever", "size:5000", 7, True, id="more than a step below the limit"),
+        pytest.param("size:3000", "size:5000", 7, False, id="no more was to be kept"),
+        pytest.param("size:3000", "size:5000", 8, True, id="neither limit nor retention explains it"),
+    ],
+)
+def test_what_was_to_be_kept_is_there(retain: str, limit: str, low: int, *, guilty: bool) -> None:
+    assert ("kept-too-little" in check([created(retain, limit), *kept_from(low)])) is guilty
+
+
+def test_a_topic_that_was_created_never_goes() -> None:
+    left = event("sub", "unsubscribe", subscription="sub", topic_id="7")
+
+    assert set(check([created(""), left, event("harness", "topics", number=0)])) == {"kept-too-little"}
+
+
+@pytest.mark.parametrize("operation", ["gap", "missed"])
+@pytest.mark.parametrize(("end", "guilty"), [(5, False), (10, True)])
+def test_a_gap_that_is_told_lay_above_the_limit(operation: str, end: int, *, guilty: bool) -> None:
+    told = event("sub", operation, 9, subscription="sub", topic_id="7", first=0, end=end)
+    found = check([created("", "size:2000"), *kept_from(10)[:-1], told, *kept_from(10)[-1:]])
+
+    assert ("kept-too-little" in found) is guilty
+
+
+def test_what_a_broker_that_was_set_back_has_lost_is_not_too_old() -> None:
+    set_back = event("harness", "set_back", 8, name="broker", copied=0)
+
+    assert "kept-too-little" not in check([created("age:5"), *kept_from(10)[:-1], set_back, *kept_from(6)[-1:]])

@@ -45,6 +45,8 @@ CAUGHT_BY: dict[str, tuple[int, ...]] = {
     "honours_late_commands": (633, 88),
     "cuts_snapshots_ahead_of_the_sync": (217, 128, 101),
     "drops_the_tail_after_a_restart": (35, 264),
+    "keeps_less_than_was_asked_for": (1, 16, 26),
+    "takes_more_than_its_limit_says": (0, 2, 17),
     "tells_damage_to_the_end_of_the_topic": (422, 1228, 1819),
     "lets_puts_take_the_reserve": (225, 281, 369),
     "wakes_gets_before_the_sync": (264, 106, 310),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Judges of how much: what is told as damaged was damaged, and what is in doubt lies where it can.
+"""Judges of how much: what is told as damaged was damaged, what is in doubt lies where it can, what was to be kept is there.
 
 May not: import the product, or excuse anything.
 The idea: a loss that is told is no crime by itself. It is one if more is told, or gone, than what was done to the world, or what
@@ -12,7 +12,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from oncemq.sim.evidence import Evidence
+from oncemq.sim.forks import Event
 
+RECORD_BYTES_MAX = 256
+"""No message takes more of a journal than this besides its value, headers of its record and of its block included."""
 _MOVES = ("subscribe", "deliver", "gap", "skip", "repeat", "in_doubt")
 
 
@@ -55,3 +58,71 @@ def in_doubt_place(evidence: Evidence) -> Iterator[str]:
                 first, end, due = int(event["first"] or 0), int(event["end"] or 0), following.get(lane, 0)
                 if not first <= due <= end and not evidence.forks.was_touched(lane[0], index):
                     yield f"{lane} is in doubt about [{first}, {end}), and {due} was next"
+
+
+# --- what was to be kept ------------------------------------------------------------------------------
+
+
+def kept_too_little(evidence: Evidence) -> Iterator[str]:
+    """S16: of a topic at least that much is left which it was told to keep, and a limit takes no more than what is above it.
+
+    Messages go in steps: a limit may go below itself by one of them, a retention never. What is left is taken for as large as
+    it can be, so whoever is found guilty is.
+    """
+    for event in evidence.of("created"):
+        topic, low = str(event["topic_id"]), evidence.lows.get(str(event["topic_id"]))
+        if low is None and evidence.is_read:
+            yield f"topic {topic} is gone, and nobody deleted it"
+        elif low and not _is_enough(evidence, event):
+            kept = f"retain {event['retain'] or 'nothing'}, limit {event['limit'] or 'none'}"
+            yield f"topic {topic} ({kept}) begins at {low}, and has {_left_bytes(evidence, topic)} bytes at most"
+    yield from _cut_off(evidence)
+
+
+def _is_enough(evidence: Evidence, created: Event) -> bool:
+    """Whether what is left of a topic that has lost something accounts for it."""
+    topic, retain = str(created["topic_id"]), str(created["retain"])
+    left = _left_bytes(evidence, topic)
+    limit = _floor_of(created)
+    if limit is not None and left >= limit:
+        return True  # The limit may have taken what is gone, whatever was to be kept.
+    kind, _, number = retain.partition(":")
+    if kind == "size":
+        return left >= int(number)
+    return kind != "forever" and (kind != "age" or not _is_young_gone(evidence, topic, int(number) * 1_000_000))
+
+
+def _floor_of(created: Event) -> int | None:
+    """How much is left at least of a topic that its limit has cut off, in bytes; None without a limit by size."""
+    kind, _, number = str(created["limit"]).partition(":")
+    return int(number) - int(created["step_bytes"] or 0) if kind == "size" else None
+
+
+def _left_bytes(evidence: Evidence, topic: str) -> int:
+    sizes = [int(event["size_bytes"] or 0) for event in evidence.of("log") if event["topic_id"] == topic]
+    return sum(sizes) + len(sizes) * RECORD_BYTES_MAX
+
+
+def _is_young_gone(evidence: Evidence, topic: str, age_us: int) -> bool:
+    """Whether something is gone that was put so late that nobody could call it old. A broker set back has lost it otherwise."""
+    if evidence.forks.broker:
+        return False
+    (ended,) = [int(event["t"] or 0) for event in evidence.of("end") if event["topic_id"] == topic][-1:]
+    young = {str(event["message"]) for event in evidence.of("put", "invoke") if int(event["t"] or 0) >= ended - age_us}
+    low = evidence.lows[topic]
+    return any(place[0] == topic and place[1] < low and message in young for place, message in evidence.shown.items())
+
+
+def _cut_off(evidence: Evidence) -> Iterator[str]:
+    """Whoever is told a gap is told of what lay above the limit: behind it there is as much as the limit leaves, or was put."""
+    if evidence.forks.broker:
+        return  # Where a topic ended when somebody was told is not known any more.
+    floors = {str(event["topic_id"]): floor for event in evidence.of("created") if (floor := _floor_of(event)) is not None}
+    ends = {str(event["topic_id"]): int(event["end"] or 0) for event in evidence.of("end")}
+    longest = RECORD_BYTES_MAX + max((len(message) for message in evidence.invoked), default=0)
+    for index, event in evidence.steps("gap", "missed"):
+        topic, end = str(event["topic_id"]), int(event["end"] or 0)
+        if topic not in floors or topic not in ends or evidence.forks.was_touched(str(event["process"]), index):
+            continue
+        if (ends[topic] - end) * longest < floors[topic]:
+            yield f"{event['process']} was told that {topic} begins at {end}, its limit leaves more than {ends[topic] - end}"

@@ -20,6 +20,7 @@ from oncemq.core.packets import PutOutcome, Want
 from oncemq.core.records import CursorMoved
 from oncemq.engine import loop
 from oncemq.journal import codec, journal, recovery, segment, space
+from oncemq.model.retention import Retention
 from oncemq.sim.bugs import Patch, Without, bug
 from oncemq.sim.bugs_client import resume_from_cursor
 
@@ -300,6 +301,34 @@ def drops_the_tail_after_a_restart(patch: Patch) -> None:
         return replace(replay(*arguments), tail=[])
 
     patch.set(recovery, "_replay_last", without_tail)
+
+
+@bug
+def keeps_less_than_was_asked_for(patch: Patch) -> None:
+    """A retention keeps a quarter of its time or size."""
+    beyond: Any = retention._beyond
+
+    def hasty(topic: Any, kept: Any, *store: Any, at_most: bool) -> Any:
+        return beyond(topic, kept if at_most else _quarter(kept), *store, at_most=at_most)
+
+    patch.set(retention, "_beyond", hasty)
+
+
+@bug
+def takes_more_than_its_limit_says(patch: Patch) -> None:
+    """Once a topic is above its limit, all of it goes that can."""
+    beyond: Any = retention._beyond
+
+    def greedy(topic: Any, limit: Any, *store: Any, at_most: bool) -> Any:
+        low = beyond(topic, limit, *store, at_most=at_most)
+        return topic.end if at_most and low > topic.low else low
+
+    patch.set(retention, "_beyond", greedy)
+
+
+def _quarter(kept: Retention) -> Retention:
+    age_us, size_bytes = kept.age_us, kept.size_bytes
+    return Retention(kept.is_forever, age_us and age_us // 4, size_bytes and size_bytes // 4)
 
 
 @bug

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Literal
 
-from oncemq.sim.bounds import in_doubt_place, told_too_much
+from oncemq.sim.bounds import in_doubt_place, kept_too_little, told_too_much
 from oncemq.sim.evidence import SEEN, Evidence, Place, place_of
 from oncemq.sim.forks import BROKER, Event
 from oncemq.sim.once import effects, receptions, relayed
@@ -422,6 +422,7 @@ JUDGES: dict[str, Callable[[Evidence], Iterator[str]]] = {
     "real-time-order": real_time_order,
     "deliveries": deliveries,
     "retention-law": retention_law,
+    "kept-too-little": kept_too_little,
     "in-doubt-bound": in_doubt_bound,
     "in-doubt-place": in_doubt_place,
     "fencing": fencing,

@@ -30,8 +30,11 @@ Place = tuple[World, History, str, Random]
 """What every actor needs: its world, where to write down what it sees, its name, and a stream of randomness of its own."""
 
 
-def create_topics(plan: Plan, client: Client) -> Iterator[Event]:
-    """Create the topics of a world, and say how long each keeps what. Nobody reads what is relayed before the end: it is kept."""
+def create_topics(plan: Plan, client: Client, step_bytes: int) -> Iterator[Event]:
+    """Create the topics of a world, and say how long each keeps what, and how much of it may go at once.
+
+    Nobody reads what is relayed before the end, so it is kept.
+    """
     terms = {topic: (plan.retain, "" if topic in plan.unlimited else plan.limit) for topic in plan.topics}
     if plan.relays:
         terms[RELAYED] = "forever", ""
@@ -39,7 +42,7 @@ def create_topics(plan: Plan, client: Client) -> Iterator[Event]:
         terms[KEPT] = plan.kept_retain, plan.kept_limit
     for topic, (retain, limit) in terms.items():
         info = client.admin.create_topic(topic, retain=retain, limit=limit)
-        yield {"topic_id": str(info.topic_id), "name": topic, "retain": retain, "limit": limit}
+        yield {"topic_id": str(info.topic_id), "name": topic, "retain": retain, "limit": limit, "step_bytes": step_bytes}
 
 
 def people_of(plan: Plan, place: Callable[[str], Place], random: Random) -> Iterator[Actor]:

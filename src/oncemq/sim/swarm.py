@@ -158,7 +158,7 @@ class Swarm:
 
     def _create_topics(self) -> None:
         client = self.world.connect()
-        for terms in create_topics(self.plan, client):
+        for terms in create_topics(self.plan, client, self.world.segment_bytes):
             self.world.topic_ids[str(terms["name"])] = str(terms["topic_id"])
             self.note("created", **terms)
         client.close()

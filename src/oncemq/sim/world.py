@@ -70,6 +70,7 @@ class World:
         self.disk.before_sync = self._sync_takes_time
         self.disks: dict[str, SimDisk] = {}
         self.loop: BrokerLoop | None = None
+        self.segment_bytes = settings.segment_bytes
         self._settings = BrokerSettings(settings, retain, limit, "sim")
         self._broker: Process | None = None
 
