@@ -77,7 +77,7 @@ CAUGHT_BY: dict[str, tuple[int, ...]] = {
     "does_not_slice_what_overlaps": (2,),
     "begins_streams_that_an_old_copy_names": (1699, 1907),
     "passes_over_a_gap_in_silence": (4, 3),
-    "runs_a_commit_without_an_answer_again": (85,),
+    "runs_a_commit_without_an_answer_again": (12, 59),
     "moves_the_row_after_the_commit": (176, 441),
     "reads_on_although_the_row_was_rolled_back": (249, 443),
     "finishes_what_was_left_by_an_exception": (443, 267),
