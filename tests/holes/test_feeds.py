@@ -95,6 +95,34 @@ def test_r19_damage_is_told_until_it_is_settled(way: str, choice: str) -> None:
     world.run(script)
 
 
+@pytest.mark.parametrize("way", WAYS)
+def test_r19_what_was_damaged_and_was_read_since_is_not_skipped(way: str) -> None:
+    """R19: what settle() is said of is what stands in the way now, and that is nothing."""
+    world, worker, (put_right,) = with_damage(0)
+    connection = sqlite3.connect(":memory:")
+
+    def script() -> None:
+        with pytest.raises(Damaged):
+            taken(worker, way, connection)
+        put_right()
+        with pytest.raises(KeyError):
+            given_back(worker, way, connection)
+        worker.settle("in", "skip")
+        assert taken(worker, way, connection) == b"message 0"
+        worker.close()
+
+    world.run(script)
+
+
+def given_back(client: Client, way: str, connection: sqlite3.Connection) -> None:
+    """A message of "in" that the application could not handle."""
+    if way == "receive":
+        with client.receive("in", timeout=0) as message:
+            raise KeyError(message)
+    with client.transaction(connection, durable=False) if way == "database" else client.transaction() as transaction:
+        raise KeyError(transaction.get("in", timeout=0))
+
+
 @pytest.mark.parametrize("is_inside", [True, False])
 @pytest.mark.parametrize("way", ["transaction", "database"])
 def test_r19_damage_behind_what_a_transaction_read_is_settled_once(way: str, is_inside: bool) -> None:

@@ -69,8 +69,12 @@ class Feed:
         """Resolve the damage that was told last: `skip` goes on behind it, `repeat` asks again, as every call does anyway."""
         damage, self._damage = self._damage, None
         if damage is not None and choice == "skip":
-            self._passed.append(damage)
+            self._pass(damage)
             self.set_back(self.place, self.bookmark)
+
+    def _pass(self, span: Span) -> None:
+        self.forget_passed(self.done)
+        self._passed.append(span)
 
     def forget_passed(self, below: int) -> None:
         """What is finished need not be remembered; should the place go back before it after all, it is told again."""
@@ -91,6 +95,8 @@ class Feed:
         """Hand out the next message, which must be there."""
         message = self._subscriber.take()
         self._subscriber.given += 1
+        if self._damage is not None and self._damage.first <= message.offset:
+            self._damage = None  # It was put right: there is nothing to settle any more.
         return message
 
     def wait(self, timeout_ms: int | None) -> bool:
@@ -113,8 +119,8 @@ class Feed:
         except Gap as gap:
             if self._pass_again():
                 return
-            self._passed.append(Span(gap.first, gap.end))
-            self._subscriber.pass_over(self._passed[-1])
+            self._pass(Span(gap.first, gap.end))
+            self._subscriber.pass_over(Span(gap.first, gap.end))
             raise
         except Damaged as damage:
             self._subscriber.settle("repeat")  # The next call asks again: it may have been put right.
