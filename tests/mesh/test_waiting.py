@@ -233,6 +233,20 @@ def test_whoever_is_known_is_asked_before_anything_is_given_up(answers: bool, as
     assert sorted(asked) == sorted(others * (asks // 8))
 
 
+def test_who_was_asked_and_is_a_neighbour_now_is_not_counted_for_one_who_was_not_asked() -> None:
+    alone = Alone(retention_ms=10**9, heartbeat_timeout_ms=10**9, active=2)
+    alone.befriend("a")
+    alone.node.membership.reserve.learn(["b"])
+    asked = deny_all(alone, alone.hear("a", p.Vector((Had(X, 9),))), last=9, is_final=False)
+    while not asked:
+        asked = deny_all(alone, alone.tick(500), last=9, is_final=False)
+    alone.befriend("b")
+    alone.node.membership.reserve.learn(["c"])
+    while not given_up(alone) and alone.now_ms < 120_000:
+        asked += deny_all(alone, alone.tick(500), last=9, is_final=True, neighbours=("a", "b"))
+    assert (given_up(alone), asked) == ([GivenUp(X, 1, 9)], ["b", "c"])
+
+
 def test_what_somebody_gives_and_there_is_no_room_for_is_not_lost() -> None:
     """Memory is full of a transaction that nobody has whole. Once that is given up, the other one comes."""
     alone = Alone(retention_ms=10_000, heartbeat_timeout_ms=10**9, active=1, early_messages=2)

@@ -377,7 +377,8 @@ class AntiEntropy:
             return 0
         hole.denied = max(hole.denied, first)
         is_old = now_ms - hole.barren_ms >= self._settings.retention_ms
-        is_final = len(hole.asked) >= min(len(elsewhere), MESH_OTHERS_ASKED) and any(denied.is_final for denied in said)
+        has_asked_some = len(hole.asked) >= MESH_OTHERS_ASKED or all(each in hole.asked for each in elsewhere)
+        is_final = has_asked_some and any(denied.is_final for denied in said)
         has_asked_all = sum(tries >= MESH_OTHERS_TRIES for tries in hole.asked.values()) >= len(elsewhere)
         if not is_final and not (is_old and has_asked_all):
             return 0

@@ -106,6 +106,7 @@ class SimNode:
         self.disk = NodeDisk(node)
         self.machine: MeshNode | None = None
         self.life = 0
+        self.started_ms = 0
         self.inbox: list[Callable[[MeshNode, int], MeshEffects]] = []
         self.is_busy = False
         self.sync_ms_max = 5
@@ -170,6 +171,7 @@ class MeshWorld:
         """Start a node on its disk as it is. What an unclean end left unproven is synced first (R11)."""
         node = self.nodes[address]
         node.life += 1
+        node.started_ms = self.now_ms
         self.history.synced(address, node.disk.records[node.disk.synced :], self.now_ms)
         node.disk.synced = len(node.disk.records)
         state = NodeState()
@@ -233,13 +235,18 @@ class MeshWorld:
         return effects.speech
 
     def _check_given_up(self, node: SimNode, record: GivenUp) -> None:
-        """What somebody within reach can serve at this instant is not lost."""
-        cuts = self.faults.cuts
+        """P3: what somebody can serve who could be asked is not lost, unless somebody has kept it for as long as is promised."""
         for other in self.running():
-            is_cut_off = (node.address, other.address) in cuts or (other.address, node.address) in cuts
+            has_been_there = self.now_ms - other.started_ms >= self._settings.retention_ms // 2
             held = other.disk.held(record.origin, record.first, record.last)
-            if held and not is_cut_off:
+            if held and has_been_there and not self._is_cut_off(node, other) and not self._is_expired(record.origin, held[0][0]):
                 self.history.violate("P3 given up", f"{node.address} gave up number {held[0][0]}, which {other.address} has")
+
+    def _is_cut_off(self, node: SimNode, other: SimNode) -> bool:
+        return not self.faults.cuts.isdisjoint({(node.address, other.address), (other.address, node.address)})
+
+    def _is_expired(self, origin: Origin, number: int) -> bool:
+        return any(each.disk.is_expired(origin, number) for each in self.nodes.values())
 
     def _synced(self, node: SimNode, life: int, written: int, speech: list[Speech]) -> None:
         machine = node.machine
