@@ -4,11 +4,19 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
 from oncemq.cli.output import Output
 from oncemq.cli.sim import tell_smallest
+from oncemq.cli.torture import Progress
 from oncemq.sim.bugs import planted
 from tests.cli.harness import Shell
 
@@ -71,6 +79,58 @@ def test_a_case_is_replayed_as_lines_of_its_history(shell: Shell) -> None:
     assert [(death["point"], death["power_cut"]) for death in deaths] == [("broker.after_append", True)]
 
 
+def test_a_case_whose_point_is_never_reached_so_often_did_not_happen(shell: Shell) -> None:
+    ended = shell("sim", "--case", "broker.after_append:99999:kill", "--json", local=True)
+
+    assert ended.code == 1
+    assert ended.error["error"] == "not_reached"
+    assert "broker.after_append was reached only " in str(ended.error["text"])
+
+
+@pytest.mark.parametrize("arguments", [("--seeds", "100000"), ("--images", "100000000"), ("--bugs",)])
+def test_ctrl_c_is_told_what_was_done_so_far(arguments: tuple[str, ...]) -> None:
+    """A terminal sends it to the whole group; workers do not answer for themselves."""
+    command = [sys.executable, "-m", "oncemq", "sim", *arguments, "--json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True) as program:
+        try:
+            workers = Path(f"/proc/{program.pid}/task/{program.pid}/children")
+            while not workers.read_text():
+                time.sleep(0.05)
+            time.sleep(2)
+            os.killpg(program.pid, signal.SIGINT)
+            said, errors = program.communicate(timeout=30)
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(program.pid, signal.SIGKILL)
+
+    assert program.returncode == 130
+    assert {"images", "seeds", "caught"} & set(json.loads(said))
+    assert [json.loads(line)["error"] for line in errors.splitlines()] == ["interrupted"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "hint"),
+    [
+        (("--spark", "--transactions", "sqlite"), "--transactions means nothing with --spark"),
+        (("--spark", "--faults", "all"), "--faults means nothing with --spark"),
+        (("--transactions", "sqlite", "--faults", "pause"), "--faults means nothing with --transactions"),
+    ],
+)
+def test_torture_refuses_what_it_would_not_look_at(shell: Shell, arguments: tuple[str, ...], hint: str) -> None:
+    ended = shell("torture", *arguments, "--json", local=True)
+
+    assert ended.code == 2
+    assert hint in json.dumps(ended.error)
+
+
+def test_a_torture_that_is_interrupted_says_how_far_it_was(capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(KeyboardInterrupt), Progress(Output(is_json=True), 20) as progress:
+        progress.update(7, "broker_kill")
+        raise KeyboardInterrupt
+
+    assert json.loads(capfd.readouterr().err)["interrupted"] == {"done": 7, "asked": 20}
+
+
 @pytest.mark.parametrize(
     ("arguments", "hint"),
     [
@@ -79,6 +139,10 @@ def test_a_case_is_replayed_as_lines_of_its_history(shell: Shell) -> None:
         (("--seed", "1", "--cut", "giraffes=2"), "publishers=N"),
         (("--cut", "messages=2"), "name the seed"),
         (("--bugs", "--explore"), "choose one"),
+        (("--images", "3", "--seeds", "5"), "--seeds means nothing with --images"),
+        (("--bugs", "--first", "3"), "--first means nothing with --bugs"),
+        (("--crash-points", "--history", "kept"), "--history means nothing with --crash-points"),
+        (("--seeds", "1", "--history", "/proc/x"), "/proc/x: nothing can be written there"),
     ],
 )
 def test_what_cannot_be_run_is_refused_with_what_could(shell: Shell, arguments: tuple[str, ...], hint: str) -> None:

@@ -9,6 +9,7 @@ Next: connecting.py, which turns them into a client.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
 
@@ -16,6 +17,7 @@ import typer
 
 from oncemq.cli.completion import complete_topic
 from oncemq.cli.output import output_of
+from oncemq.errors import UsageError
 from oncemq.limits import PORT_REQUEST
 
 DEFAULT_ADDRESS = f"tcp://127.0.0.1:{PORT_REQUEST}"
@@ -28,6 +30,15 @@ def _on_json(context: typer.Context, value: bool) -> bool:
     if value:
         output_of(context).is_json = True
     return value
+
+
+def refuse_others(context: typer.Context, what: str, allowed: Iterable[str]) -> None:
+    """Refuse whatever was said besides, and would not be looked at."""
+    taken = {"json", "_json", *allowed}
+    for option in context.command.params:
+        source = context.get_parameter_source(option.name) if option.name else None
+        if source is not None and source.name != "DEFAULT" and option.name not in taken:
+            raise UsageError(f"{option.opts[0]} means nothing {what}: leave one of them out")
 
 
 Json = Annotated[

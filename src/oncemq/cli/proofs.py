@@ -21,6 +21,7 @@ from typing import TypeVar
 
 from oncemq.cli.exits import Exit
 from oncemq.cli.output import Output
+from oncemq.cli.signals import UntilInterrupted, deaf_children
 from oncemq.errors import UsageError
 
 Input = TypeVar("Input")
@@ -34,11 +35,16 @@ def in_parallel(function: Callable[[Input], Result], inputs: Iterable[Input]) ->
     pool = ProcessPoolExecutor(workers, context, initializer=logging.disable, initargs=(logging.CRITICAL,))
     source = iter(inputs)
     try:
-        # One more than can be worked on: whoever has enough waits for those that have begun.
-        waiting: deque[Future[Result]] = deque(pool.submit(function, each) for each in islice(source, workers + 1))
+        # One more than can be worked on: whoever has enough waits for those that have begun, but not after Ctrl-C.
+        with deaf_children():
+            waiting: deque[Future[Result]] = deque(pool.submit(function, each) for each in islice(source, workers + 1))
         while waiting:
             yield waiting.popleft().result()
             waiting.extend(pool.submit(function, each) for each in islice(source, 1))
+    except KeyboardInterrupt:
+        for child in multiprocessing.active_children():
+            child.kill()  # Nobody waits a minute for what nobody will hear of.
+        raise
     finally:
         pool.shutdown(cancel_futures=True)
 
@@ -63,7 +69,7 @@ def _watched(
 
 
 def run_images(output: Output, first: int, images: int) -> int:
-    """Record runs and recover from their images until there were so many."""
+    """Record runs and recover from their images until there were at least so many: a run is finished."""
     from oncemq.sim.images import Recorded, explore
 
     started, totals = time.monotonic(), Counter[str](images=0, violations=0, runs=0, points=0)
@@ -72,19 +78,27 @@ def run_images(output: Output, first: int, images: int) -> int:
         return recorded.images
 
     results = in_parallel(explore, count(first))
-    for recorded in _watched(output, results, "recovering", images, worth):
-        totals.update(images=recorded.images, violations=len(recorded.violations), runs=1, points=recorded.points)
-        for violation in recorded.violations:
-            output.failure("crash_image", f"{violation}  (replay: oncemq sim --images 1 --first {recorded.seed})")
-        if totals["images"] >= images:
-            break
-    results.close()  # type: ignore[attr-defined]
-    return _tell(output, totals, started, images_per_second=round(totals["images"] / (time.monotonic() - started)))
+    with UntilInterrupted() as until:
+        for recorded in _watched(output, results, "recovering", images, worth):
+            totals.update(images=recorded.images, violations=len(recorded.violations), runs=1, points=recorded.points)
+            for violation in recorded.violations:
+                output.failure("crash_image", f"{violation}  (replay: oncemq sim --images 1 --first {recorded.seed})")
+            if totals["images"] >= images:
+                break
+        results.close()  # type: ignore[attr-defined]
+    return _tell(output, totals, started, until, images_per_second=round(totals["images"] / (time.monotonic() - started)))
 
 
-def _tell(output: Output, totals: Counter[str], started: float, **figures: float) -> int:
+def _tell(output: Output, totals: Counter[str], started: float, until: UntilInterrupted, **figures: float) -> int:
     output.card(dict(totals) | {"seconds": round(time.monotonic() - started, 1)} | figures)
-    return Exit.FAILED if totals["violations"] else Exit.OK
+    return ended(output, until, is_broken=bool(totals["violations"]))
+
+
+def ended(output: Output, until: UntilInterrupted, *, is_broken: bool) -> Exit:
+    """Return the exit code of a run that has said what it did, and say if that is not all."""
+    if until.is_interrupted:
+        return output.failure("interrupted", "interrupted: the figures are those of what was done so far", Exit.INTERRUPTED)
+    return Exit.FAILED if is_broken else Exit.OK
 
 
 # --- crash points -----------------------------------------------------------------------------------
@@ -100,11 +114,12 @@ def run_crash_points(output: Output) -> int:
     singles, pairs = list(single_cases(hits, HITS)), list(pair_cases(hits))
     totals = Counter[str](runs=0, violations=0, singles=len(singles), pairs=len(pairs), second_death_not_reached=0)
     results = in_parallel(run_case, chain(singles, pairs))
-    for case, left, outcome in _watched(output, results, "crashing", len(singles) + len(pairs), lambda _: 1):
-        totals.update(runs=1, violations=bool(outcome.violations), second_death_not_reached=left)
-        for law, witnesses in outcome.violations.items():
-            output.failure(law, f"{witnesses[0]}  (replay: oncemq sim --case {text_of(case)})")
-    return _tell(output, totals, started)
+    with UntilInterrupted() as until:
+        for case, left, outcome in _watched(output, results, "crashing", len(singles) + len(pairs), lambda _: 1):
+            totals.update(runs=1, violations=bool(outcome.violations), second_death_not_reached=left)
+            for law, witnesses in outcome.violations.items():
+                output.failure(law, f"{witnesses[0]}  (replay: oncemq sim --case {text_of(case)})")
+    return _tell(output, totals, started, until)
 
 
 def replay_case(output: Output, text: str) -> int:
@@ -121,6 +136,9 @@ def replay_case(output: Output, text: str) -> int:
         output.line(line.decode())
     for law, witnesses in outcome.violations.items():
         output.failure(law, "; ".join(witnesses[:5]))
+    if swarm.left:
+        missed, times = swarm.left[0], swarm.hits[swarm.left[0].point]
+        return output.failure("not_reached", f"nobody died at {missed}: {missed.point} was reached only {times} times")
     return Exit.FAILED if outcome.violations else Exit.OK
 
 
@@ -134,10 +152,11 @@ def run_explore(output: Output) -> int:
 
     started, totals = time.monotonic(), Counter[str](states=0, transitions=0, searches=0, violations=0)
     results = in_parallel(explore, DEFAULT)
-    for explored in _watched(output, results, "searching", len(DEFAULT), lambda _: 1):
-        violations = int(bool(explored.violation))
-        totals.update(states=explored.states, transitions=explored.transitions, searches=1, violations=violations)
-        output.note(f"{explored.states:,} states, {explored.transitions:,} transitions within {explored.bounds}")
-        if explored.violation:
-            output.failure("explore", "\n  ".join([explored.violation, *explored.witness]))
-    return _tell(output, totals, started)
+    with UntilInterrupted() as until:
+        for explored in _watched(output, results, "searching", len(DEFAULT), lambda _: 1):
+            violations = int(bool(explored.violation))
+            totals.update(states=explored.states, transitions=explored.transitions, searches=1, violations=violations)
+            output.note(f"{explored.states:,} states, {explored.transitions:,} transitions within {explored.bounds}")
+            if explored.violation:
+                output.failure("explore", "\n  ".join([explored.violation, *explored.witness]))
+    return _tell(output, totals, started, until)

@@ -39,6 +39,33 @@ class StopAsked:
         self.is_set, self.is_final = True, self.is_final or number != signal.SIGINT
 
 
+class UntilInterrupted:
+    """Ctrl-C in here ends the block and nothing else: what was done so far can be said behind it."""
+
+    def __init__(self) -> None:
+        self.is_interrupted = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> bool:
+        self.is_interrupted = kind is KeyboardInterrupt
+        return self.is_interrupted
+
+
+@contextmanager
+def deaf_children() -> Iterator[None]:
+    """Processes that are started in here do not hear Ctrl-C, which a terminal tells to all: whoever started them ends them."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 @contextmanager
 def uninterrupted() -> Iterator[None]:
     """Put signals that ask for an end off until a few lines are done: then whoever waits for them is told.

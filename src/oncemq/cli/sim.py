@@ -14,16 +14,19 @@ import resource
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import closing
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 import typer
 
 from oncemq.cli.exits import Exit
-from oncemq.cli.options import Json
+from oncemq.cli.options import Json, refuse_others
 from oncemq.cli.output import Output, output_of
+from oncemq.cli.signals import UntilInterrupted, deaf_children
 from oncemq.errors import UsageError
 
 if TYPE_CHECKING:
@@ -58,7 +61,7 @@ Case = Annotated[
 Images = Annotated[
     int | None,
     typer.Option(
-        "--images", min=1, metavar="N", help="Recover from N crash images of recorded runs.", rich_help_panel=EVERYTHING
+        "--images", min=1, metavar="N", help="Recover from at least N crash images of recorded runs.", rich_help_panel=EVERYTHING
     ),
 ]
 CrashPoints = Annotated[
@@ -73,6 +76,10 @@ Histories = Annotated[
     Path | None,
     typer.Option("--history", metavar="DIR", help="Keep the history of every seed there, as `oncemq pipeline audit` reads it."),
 ]
+
+
+MODES = {"bugs": (), "seed": ("cut",), "case": (), "images": ("first",), "crash_points": (), "explore": ()}
+"""What else each of them looks at."""
 
 
 def sim(
@@ -112,6 +119,9 @@ def sim(
         raise UsageError("choose one of --bugs, --seed, --case, --images, --crash-points and --explore")
     if cut is not None and seed is None:
         raise UsageError("--cut says which part of a --seed to replay: name the seed")
+    for name, is_chosen in zip(MODES, chosen, strict=True):
+        if is_chosen:
+            refuse_others(context, f"with --{name.replace('_', '-')}", (name, *MODES[name]))
     from oncemq.cli import proofs
 
     output = output_of(context)
@@ -151,25 +161,42 @@ def _replay(output: Output, seed: int, text: str) -> int:
 
 
 def _run(output: Output, first: int, end: int, history: Path | None) -> int:
+    if history is not None:
+        _check_writable(history)
+    from oncemq.cli import proofs
+
     started, used_before = time.monotonic(), _seconds_of_children()
     totals = dict.fromkeys(("seeds", "messages", "faults", "crashes", "packets", "violations", "replay_mismatches"), 0)
     guilty: list[int] = []
-    for one, other in _watched(output, _twins(first, end, history), end - first):
-        totals["seeds"] += 1
-        violations = one.violations | other.violations
-        guilty += [one.seed] if violations else []
-        for name in ("messages", "faults", "crashes", "packets"):
-            totals[name] += getattr(one, name)
-        totals["violations"] += bool(violations)
-        totals["replay_mismatches"] += one.digest != other.digest
-        _tell(output, one.seed, violations, is_same=one.digest == other.digest)
+    with UntilInterrupted() as until, closing(_twins(first, end, history)) as twins:
+        for one, other in _watched(output, twins, end - first):
+            totals["seeds"] += 1
+            violations = one.violations | other.violations
+            guilty += [one.seed] if violations else []
+            for name in ("messages", "faults", "crashes", "packets"):
+                totals[name] += getattr(one, name)
+            totals["violations"] += bool(violations)
+            totals["replay_mismatches"] += one.digest != other.digest
+            _tell(output, one.seed, violations, is_same=one.digest == other.digest)
     seconds, used = time.monotonic() - started, _seconds_of_children() - used_before
     # Both workers run every message, so this is the rate of one core, whatever else the machine has to do.
-    rates = {"processor_seconds": round(used, 1), "messages_per_second": round(2 * totals["messages"] / used)}
+    rates = {"processor_seconds": round(used, 1), "messages_per_second": round(2 * totals["messages"] / max(used, 0.001))}
     row = totals | {"seconds": round(seconds, 1)} | rates
-    tell_smallest(output, guilty)
+    tell_smallest(output, [] if until.is_interrupted else guilty)
     output.card(row)
-    return Exit.FAILED if totals["violations"] or totals["replay_mismatches"] else Exit.OK
+    return proofs.ended(output, until, is_broken=bool(totals["violations"] or totals["replay_mismatches"]))
+
+
+def _check_writable(directory: Path) -> None:
+    """Find out before anything is run whether histories can be kept there."""
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        with TemporaryFile(dir=directory):
+            pass
+    except OSError as error:
+        raise UsageError(
+            f"--history {directory}: nothing can be written there ({error.strerror}); name another directory"
+        ) from None
 
 
 def _seconds_of_children() -> float:
@@ -196,13 +223,14 @@ def _tell(output: Output, seed: int, violations: dict[str, list[str]], *, is_sam
         output.failure("replay_mismatch", f"two runs of seed {seed} differ (replay: oncemq sim --seed {seed})")
 
 
-def _twins(first: int, end: int, history: Path | None) -> Iterator[tuple[Outcome, Outcome]]:
+def _twins(first: int, end: int, history: Path | None) -> Generator[tuple[Outcome, Outcome]]:
     """Run the seeds in two processes at once, and yield what each says of each seed. Each judges every second one."""
     from oncemq.sim.swarm import Outcome
 
     # Both would write the same histories; one is enough.
     kept = [str(history)] if history else []
-    workers = [_worker("1", "0", str(first), str(end), *kept), _worker("2", "1", str(first), str(end))]
+    with deaf_children():
+        workers = [_worker("1", "0", str(first), str(end), *kept), _worker("2", "1", str(first), str(end))]
     decode = msgspec.json.Decoder(Outcome).decode
     try:
         for _ in range(first, end):
@@ -234,17 +262,18 @@ def _watched(output: Output, outcomes: Iterator[tuple[Outcome, Outcome]], total:
 
 def _hunt(output: Output) -> int:
     """Plant one bug after the other and run seeds until the judges see it, for a minute of a core at most."""
-    from oncemq.cli.proofs import in_parallel
+    from oncemq.cli.proofs import ended, in_parallel
     from oncemq.sim.bugs import all_bugs
     from oncemq.sim.hunt import hunt
 
     finds = []
-    for find in in_parallel(hunt, list(all_bugs())):
-        finds.append(find)
-        output.note(f"{find.name:45} {find.seconds:6.1f} s  {find.law if find.is_caught else 'MISSED'}")
+    with UntilInterrupted() as until:
+        for find in in_parallel(hunt, list(all_bugs())):
+            finds.append(find)
+            output.note(f"{find.name:45} {find.seconds:6.1f} s  {find.law if find.is_caught else 'MISSED'}")
     missed = [find.name for find in finds if not find.is_caught]
-    median = sorted(find.seconds for find in finds)[len(finds) // 2]
+    median = sorted(find.seconds for find in finds)[len(finds) // 2] if finds else 0.0
     bugs = [{"name": find.name, "seconds": find.seconds, "seed": find.seed, "law": find.law} for find in finds]
     row = {"caught": len(finds) - len(missed), "total": len(finds), "missed": missed, "median_seconds": median, "bugs": bugs}
     output.result(row, f"{len(finds) - len(missed)} of {len(finds)} bugs caught, median {median} s")
-    return Exit.FAILED if missed else Exit.OK
+    return ended(output, until, is_broken=bool(missed))

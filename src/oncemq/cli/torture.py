@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from oncemq.cli.exits import Exit
-from oncemq.cli.options import Json
+from oncemq.cli.options import Json, refuse_others
 from oncemq.cli.output import Output, output_of
 from oncemq.errors import UsageError
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 _ALL = "all"
 
 Kills = Annotated[
-    int, typer.Option(min=1, metavar="N", help="How often to kill; without kills among the faults: how many faults.")
+    int, typer.Option(min=1, metavar="N", help="How often to kill, at least; without kills among the faults: how many faults.")
 ]
 Seconds = Annotated[float, typer.Option(min=1, metavar="S", help="Stop harming after this time, however many kills there were.")]
 Seed = Annotated[int | None, typer.Option(min=0, metavar="SEED", help="Draw the faults from this seed; without it: any.")]
@@ -83,6 +83,10 @@ def torture(
     from oncemq.cli.torturing.performance import Plan
 
     seed = secrets.randbelow(2**31) if seed is None else seed
+    if spark:
+        refuse_others(context, "with --spark", ("spark", "kills", "seed", "keep"))
+    if transactions:
+        refuse_others(context, "with --transactions", ("transactions", "kills", "seconds", "seed", "keep"))
     if spark:
         return _torture_spark(context, kills, seed, keep)
     output, chosen = output_of(context), ("crash_point",) if transactions else _faults(faults)
@@ -208,6 +212,7 @@ class Progress:
 
     def __init__(self, output: Output, kills: int) -> None:
         self._bar = None
+        self._output, self._kills, self._done = output, kills, 0
         if output.has_watcher:
             from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -220,10 +225,15 @@ class Progress:
             self._bar.start()
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if self._bar is not None:
             self._bar.stop()
+        if kind is KeyboardInterrupt:
+            done = {"done": self._done, "asked": self._kills}
+            text = f"interrupted after {self._done} of {self._kills} kills or faults: nothing was judged"
+            self._output.remark({"interrupted": done, "text": text}, text)
 
     def update(self, done: int, last: str) -> None:
+        self._done = max(self._done, done)
         if self._bar is not None:
             self._bar.update(self._task, description=last or "torturing", completed=done or None)
