@@ -55,6 +55,22 @@ def test_tasks_that_begin_offline_open_one_session(play: Play) -> None:
     play(script)
 
 
+def test_a_transaction_is_used_inside_its_block(play: Play) -> None:
+    async def script(connect: Any, topic: str) -> None:
+        async with await connect() as client:
+            transaction = client.transaction()
+            with pytest.raises(oncemq.UsageError, match="async with"):
+                await transaction.get(topic, timeout=0)
+            with pytest.raises(oncemq.UsageError, match="async with"):
+                transaction.put(topic, b"0")
+            async with transaction:
+                transaction.put(topic, b"1")
+            with pytest.raises(oncemq.UsageError, match="over"):
+                transaction.put(topic, b"2")
+
+    play(script)
+
+
 @pytest.mark.parametrize(("blocking", "shared"), [(oncemq.Client, oncemq.AsyncClient), (Admin, AsyncAdmin)])
 def test_the_async_client_has_every_call_of_the_blocking_one(blocking: type, shared: type) -> None:
     def calls(kind: type) -> set[str]:

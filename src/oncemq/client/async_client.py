@@ -299,12 +299,11 @@ class AsyncReceive:
 class AsyncTransaction:
     """What AsyncClient.transaction returns; entered when those of other tasks are over."""
 
-    _inner: Transaction | DatabaseTransaction
-
     def __init__(
         self, begin: Callable[[], Transaction | DatabaseTransaction], floor: Floor, numbers: asyncio.Lock, *, has_effects: bool
     ) -> None:
         self._begin = begin
+        self._begun: Transaction | DatabaseTransaction | None = None
         self._floor = floor
         self._numbers = numbers
         self._has_effects = has_effects
@@ -313,13 +312,19 @@ class AsyncTransaction:
     async def __aenter__(self) -> Self:
         await self._floor.take(IN_A_TRANSACTION, why_not_put=NO_PUTS if self._has_effects else "")
         try:
-            self._inner = self._begin()
+            self._begun = self._begin()
             async with self._numbers:  # It may have to find out what became of the one before.
                 await run(self._inner.__enter__)
         except BaseException:
             self._floor.leave()
             raise
         return self
+
+    @property
+    def _inner(self) -> Transaction | DatabaseTransaction:
+        if self._begun is None:
+            raise UsageError("this transaction has not begun: use it inside its `async with` block")
+        return self._begun
 
     async def get(self, topic: str, timeout: float | None = None) -> Message | None:
         """The next message of a topic; finished by the commit. One get of a transaction at a time."""
