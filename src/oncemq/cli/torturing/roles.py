@@ -324,7 +324,7 @@ class Subscriber(Application):
             self._take(client, told)
             return False
         for topic in topics:
-            self.recorder.note("ok", "drained", **self._where(topic), end=ends.get(self._ids[topic], 0))
+            self.recorder.note("ok", "drained", **self._where(topic), end=ends.get(self._ids[topic]))
         return True
 
     def _topics(self) -> tuple[str, ...]:
