@@ -8,7 +8,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -18,7 +17,7 @@ from oncemq.cli.output import Output
 from oncemq.cli.sim import tell_smallest
 from oncemq.cli.torture import Progress
 from oncemq.sim.bugs import planted
-from tests.cli.harness import Shell
+from tests.cli.harness import Shell, wait_until
 
 
 @pytest.fixture
@@ -87,16 +86,20 @@ def test_a_case_whose_point_is_never_reached_so_often_did_not_happen(shell: Shel
     assert "broker.after_append was reached only " in str(ended.error["text"])
 
 
+def _is_at_work(process: int) -> bool:
+    """It has workers, and listens to Ctrl-C again: it does not while it starts them."""
+    here = Path(f"/proc/{process}")
+    ignored = next(line for line in (here / "status").read_text().splitlines() if line.startswith("SigIgn"))
+    return bool((here / f"task/{process}/children").read_text()) and not int(ignored.split()[1], 16) & 1 << signal.SIGINT - 1
+
+
 @pytest.mark.parametrize("arguments", [("--seeds", "100000"), ("--images", "100000000"), ("--bugs",)])
 def test_ctrl_c_is_told_what_was_done_so_far(arguments: tuple[str, ...]) -> None:
     """A terminal sends it to the whole group; workers do not answer for themselves."""
     command = [sys.executable, "-m", "oncemq", "sim", *arguments, "--json"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True) as program:
         try:
-            workers = Path(f"/proc/{program.pid}/task/{program.pid}/children")
-            while not workers.read_text():
-                time.sleep(0.05)
-            time.sleep(2)
+            wait_until(lambda: _is_at_work(program.pid), "workers were started")
             os.killpg(program.pid, signal.SIGINT)
             said, errors = program.communicate(timeout=30)
         finally:

@@ -229,10 +229,12 @@ def _twins(first: int, end: int, history: Path | None) -> Generator[tuple[Outcom
 
     # Both would write the same histories; one is enough.
     kept = [str(history)] if history else []
-    with deaf_children():
-        workers = [_worker("1", "0", str(first), str(end), *kept), _worker("2", "1", str(first), str(end))]
+    workers: list[subprocess.Popen[bytes]] = []
     decode = msgspec.json.Decoder(Outcome).decode
     try:
+        with deaf_children():
+            workers += [_worker("1", "0", str(first), str(end), *kept)]
+            workers += [_worker("2", "1", str(first), str(end))]
         for _ in range(first, end):
             one, other = (worker.stdout.readline() if worker.stdout else b"" for worker in workers)
             yield decode(one), decode(other)
