@@ -178,7 +178,6 @@ class Puts:
             self._pump(lambda: len(self.publisher) == 0, timeout_ms)
         except BrokerUnreachable as problem:
             raise full from problem
-        self.retire()
 
     def hand_over(self, block: OpenBlock) -> None:
         """Cut a full block without waiting for its outcome; wait only while the window is full.
@@ -331,6 +330,7 @@ class Puts:
             elif not is_heard or self._problem is not None:
                 tries += 1
                 self._retry(tries, started_ms)
+        self.retire()  # Before it is told, so that the next write to the outbox says so.
 
     def _hear_of_puts(self, timeout_ms: int) -> bool:
         """Receive until something is said of a put; False if nothing is. On an event loop others have answers all the time."""
