@@ -57,7 +57,7 @@ def _is_test(node: ast.stmt) -> bool:
     return isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_")
 
 
-def _names_on_disk(path: str) -> set[str]:
+def names_on_disk(path: str) -> set[str]:
     file = ROOT / path
     return names_of_tests(ast.parse(file.read_text(encoding="utf-8"))) if file.is_file() else set()
 
@@ -75,7 +75,7 @@ def test_every_row_names_a_test() -> None:
 
 
 def test_every_test_that_the_page_names_exists() -> None:
-    assert missing_tests(page("docs/coverage.md"), _names_on_disk) == []
+    assert missing_tests(page("docs/coverage.md"), names_on_disk) == []
 
 
 # --- the rules can fail ---------------------------------------------------------------------------
@@ -100,4 +100,4 @@ def test_a_test_that_does_not_exist_is_found() -> None:
 
 
 def test_a_file_that_does_not_exist_has_no_tests() -> None:
-    assert _names_on_disk("tests/core/test_that_nobody_wrote.py") == set()
+    assert names_on_disk("tests/core/test_that_nobody_wrote.py") == set()
