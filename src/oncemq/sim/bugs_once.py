@@ -58,6 +58,7 @@ def moves_the_row_after_the_commit(patch: Patch) -> None:
         self._database.commit()
 
     patch.set(effects.DatabaseTransaction, "_move", later)
+    patch.set(effects.DatabaseTransaction, "_are_moved", lambda _: True)  # Or the client itself notices, at once.
     patch.set(effects.DatabaseTransaction, "_commit", commit)
 
 
