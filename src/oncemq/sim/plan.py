@@ -124,7 +124,7 @@ def draw_keeping(plan: Plan, random: Random) -> None:
     """Draw who puts what nobody subscribes to, and how long that is kept. Ages say nothing where clocks jump."""
     plan.keepers = int(random.random() < KEEPING)
     plan.kept_retain = random.choice(["forever", "forever", "size:10000", "size:30000", "age:1", "age:5"])
-    plan.kept_limit = random.choice(["", "", "size:25000"])
+    plan.kept_limit = random.choice(["", "", "size:40000"])
     if "clock_jump" in plan.classes and plan.kept_retain.startswith("age"):
         plan.kept_retain = "forever"
     if plan.limit and random.random() < MIXED:

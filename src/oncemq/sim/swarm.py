@@ -158,7 +158,8 @@ class Swarm:
 
     def _create_topics(self) -> None:
         client = self.world.connect()
-        for terms in create_topics(self.plan, client, self.world.segment_bytes):
+        step_bytes = 2 * self.world.segment_bytes  # A drain that needs more than usual gets a larger segment.
+        for terms in create_topics(self.plan, client, step_bytes):
             self.world.topic_ids[str(terms["name"])] = str(terms["topic_id"])
             self.note("created", **terms)
         client.close()
