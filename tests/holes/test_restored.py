@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from oncemq.adapters.os_disk import OsDisk
+from oncemq.client.client import Client
 from oncemq.client.state import DirectoryState
 from oncemq.core import broker
 from oncemq.core.packets import Welcome
@@ -363,6 +364,47 @@ def test_h33_a_subscriber_that_saw_more_than_the_restored_broker_is_told_even_wh
             assert values(fresh, "t")[-30:] == number(30, 1000)
 
     world.run(refill)
+
+
+@pytest.mark.parametrize("death", ["close", "kill"])
+def test_h33_who_received_what_a_restored_broker_has_not_is_told_in_its_next_life_too(death: str) -> None:
+    """The broker keeps the place of receive(): one that was set back knows nothing of what was received. The client does."""
+    world = started()
+
+    def subscribed() -> Client:
+        sub = world.connect("sub")
+        sub.subscribe("t")
+        return sub
+
+    sub = world.run(subscribed)
+    world.kill_broker()
+    backup = world.disk.copy()
+    world.start_broker()
+
+    def receive() -> None:
+        with world.connect("pub") as pub:
+            pub.put_many("t", number(8))
+        for value in number(5):
+            with sub.receive("t", timeout=1) as message:
+                assert message is not None
+                assert message.value == value
+        if death == "close":
+            sub.close()
+        else:
+            world.crash_client(sub)
+
+    world.run(receive)
+    world.kill_broker()
+    world.disk.set_back(backup)
+    world.start_broker()
+
+    def after() -> None:
+        with world.connect("another") as pub:
+            pub.put_many("t", number(8, 1000))
+        with pytest.raises(Diverged):
+            world.connect("sub")
+
+    world.run(after)
 
 
 def restored_under_a_publisher(world: World) -> object:

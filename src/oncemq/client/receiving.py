@@ -44,8 +44,9 @@ class Receiving:
         if feed is None or feed.authority != BROKER:
             if held.subscriber.authority not in {UNDECIDED, BROKER}:
                 raise WrongAuthority(Code.WRONG_AUTHORITY, TEXTS[Code.WRONG_AUTHORITY])
-            place = held.subscriber.info.cursor
-            feed = held.feed = Feed(self._session, held.subscriber, BROKER, place=place, bookmark=NO_BOOKMARK)
+            place, slot = held.subscriber.info.cursor, held.subscriber.slot
+            bookmark = slot.start_id, slot.append_number  # A broker without what an earlier life was given was set back.
+            feed = held.feed = Feed(self._session, held.subscriber, BROKER, place=place, bookmark=bookmark)
         return feed
 
     def claim(self, topic: str, owner: object) -> Feed:
@@ -80,6 +81,7 @@ class Receiving:
             slot.handed = slot.handed if is_again else feed.done
         slot.handed = max(slot.handed, offset + 1)
         slot.reserved = max(slot.reserved, slot.handed)
+        slot.start_id, slot.append_number = feed.bookmark
         slot.freeze()
         held.place.write(slot)
         return msgspec.structs.replace(message, attempt=slot.attempt) if offset < feed.given_before else message
