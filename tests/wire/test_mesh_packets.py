@@ -13,8 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oncemq.errors import MalformedPacket
+from oncemq.limits import BLOCK_BYTES_MAX, MESH_LINK_PACKETS, MIB
 from oncemq.mesh import packets as p
-from oncemq.wire.mesh_codec import decode, encode
+from oncemq.wire.mesh_codec import apart, decode, encode
 from tests.wire.samples import drawn
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "mesh_packets.json"
@@ -117,3 +118,30 @@ def test_ids_of_a_packet_are_bounded() -> None:
     """One packet of a hostile node must not fill a view."""
     with pytest.raises(MalformedPacket):
         decode([encode(ME, p.ShuffleReply(tuple(f"n{i}" for i in range(65))))])
+
+
+@pytest.mark.parametrize(
+    "most",
+    [_frames(SAMPLES["Spread"]) * MESH_LINK_PACKETS, [encode(ME, SAMPLES["Spread"]), bytes(BLOCK_BYTES_MAX)]],
+    ids=["packets", "bytes"],
+)
+def test_as_much_comes_together_as_a_node_ever_sends_together(most: list[bytes]) -> None:
+    packets = list(apart(most))
+    assert [frame for packet in packets for frame in packet] == most
+    assert all(decode(packet)[1] == SAMPLES["Spread"] for packet in packets)
+
+
+@pytest.mark.parametrize(
+    "frames",
+    [
+        [encode(ME, p.AskBaseline())] * (2 * MESH_LINK_PACKETS + 1),
+        [encode(ME, SAMPLES["Spread"]), bytes(MIB)] * (BLOCK_BYTES_MAX // MIB + 1),
+        [b""] * 1_000_000,
+    ],
+    ids=["packets", "bytes", "frames"],
+)
+def test_more_than_may_come_together_is_one_malformed_packet(frames: list[bytes]) -> None:
+    """Or one message could make a drain that no segment holds, or one that takes for ever."""
+    (packet,) = apart(frames)
+    with pytest.raises(MalformedPacket):
+        decode(packet)

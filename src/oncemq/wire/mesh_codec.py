@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from oncemq.errors import MalformedPacket
-from oncemq.limits import BLOCK_BYTES_MAX, HEADER_BYTES_MAX, MESH_ADDRESS_BYTES_MAX, WIRE_VERSION
+from oncemq.limits import BLOCK_BYTES_MAX, HEADER_BYTES_MAX, MESH_ADDRESS_BYTES_MAX, MESH_LINK_PACKETS, MIB, WIRE_VERSION
 from oncemq.mesh.packets import MESH_CODE_OF, MESH_PACKETS, Address, MeshPacket, Spread
 from oncemq.model.refusals import Code
 from oncemq.ports import Frames
@@ -35,7 +35,13 @@ def encode(sender: Address, packet: MeshPacket) -> bytes:
 
 
 def apart(frames: Frames) -> Iterator[Frames]:
-    """Yield the packets of frames that came together, one behind the other: a type says how many frames there are."""
+    """Yield the packets of frames that came together, one behind the other: a type says how many frames there are.
+
+    No node sends more together than may wait in a link, or than a block and a little: what is more stays whole, and is none.
+    """
+    if len(frames) > 2 * MESH_LINK_PACKETS or sum(map(len, frames)) > BLOCK_BYTES_MAX + MIB:
+        yield frames
+        return
     at = 0
     while at < len(frames):
         count = 2 if bytes(frames[at][1:2]) == _SPREAD else 1
