@@ -664,3 +664,36 @@ def test_h33_an_ended_subscription_that_a_restored_broker_has_again_is_told(deat
             again.get("t", timeout=1)
 
     world.run(after)
+
+
+def test_h33_who_takes_over_goes_on_with_receive_at_the_broker_it_accepted() -> None:
+    """The bookmark of what was received belongs to a history that is no more, as that of get() does."""
+    world = started()
+
+    def receive(count: int) -> None:
+        with world.connect("pub") as pub, world.connect("sub") as sub:
+            sub.subscribe("t")
+            pub.put_many("t", number(count))
+            for value in number(count):
+                with sub.receive("t", timeout=1) as message:
+                    assert message is not None
+                    assert message.value == value
+
+    world.run(lambda: receive(1))
+    world.kill_broker()
+    backup = world.disk.copy()
+    world.start_broker()
+    world.run(lambda: receive(5))
+    world.kill_broker()
+    world.disk.set_back(backup)
+    world.start_broker()
+
+    def after() -> None:
+        with world.connect("another") as pub:
+            pub.put_many("t", number(2, 1000))
+        for takeover, value in zip((True, False), number(2, 1000), strict=True):  # The life after it takes nothing over.
+            with world.connect("sub", takeover=takeover) as sub, sub.receive("t", timeout=1) as message:
+                assert message is not None
+                assert message.value == value
+
+    world.run(after)

@@ -112,6 +112,8 @@ class Gets:
         if info.authority in {LOCAL, UNDECIDED}:
             client = self._session.state.identity.client
             subscriber.resume(info, is_os_crash=is_os_crash, taken_over=taken_over, client=client, is_lost=is_lost)
+        elif taken_over:
+            subscriber.forget_bookmark()
         is_new = slot.counter == 0
         place.write(slot)
         if is_new or taken_over or info.authority not in {LOCAL, UNDECIDED}:

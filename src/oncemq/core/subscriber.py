@@ -91,7 +91,7 @@ class Subscriber:
         """
         slot = self.slot
         if taken_over or is_lost:
-            self._forget_bookmark()  # It may belong to a history that is no more.
+            self.forget_bookmark()
             self._doubt(Span(info.cursor, info.end))
         elif info.cursor > (slot.reserved if is_os_crash else slot.handed):
             raise StateLost(client)  # The broker was told more than this directory ever handed out: it is an old copy.
@@ -102,7 +102,8 @@ class Subscriber:
             self._doubt(Span(slot.finished, slot.handed))
             slot.reserved = slot.handed  # The first hand-over reserves, and so syncs, anew: taking up a subscription need not.
 
-    def _forget_bookmark(self) -> None:
+    def forget_bookmark(self) -> None:
+        """It may belong to a history that is no more."""
         slot = self.slot
         slot.append_number = self._received_append = 0
         slot.start_id = self._received_start = NOBODY
