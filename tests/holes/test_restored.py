@@ -697,3 +697,36 @@ def test_h33_who_takes_over_goes_on_with_receive_at_the_broker_it_accepted() -> 
                 assert message.value == value
 
     world.run(after)
+
+
+def test_h33_who_takes_over_is_not_told_again_because_of_a_subscription_that_the_broker_never_heard_of() -> None:
+    """Begun after the backup it is nowhere, but its slot had the newest message that the directory knows of."""
+    world = started()
+
+    def got(topics: str, count: int) -> None:
+        with world.connect("pub") as pub, world.connect("sub") as sub:
+            for topic in topics:
+                sub.subscribe(topic)
+                pub.put_many(topic, number(count))
+                for _ in range(count):
+                    assert sub.get(topic, timeout=1) is not None
+
+    world.run(lambda: got("t", 1))
+    world.kill_broker()
+    backup = world.disk.copy()
+    world.start_broker()
+    world.run(lambda: got("tu", 5))
+    world.kill_broker()
+    world.disk.set_back(backup)
+    world.start_broker()
+
+    def after() -> None:
+        with world.connect("another") as pub:
+            pub.put_many("t", number(2, 1000))
+        for takeover, value in zip((True, False), number(2, 1000), strict=True):
+            with world.connect("sub", takeover=takeover, in_doubt="repeat") as sub:
+                message = sub.get("t", timeout=1)
+                assert message is not None
+                assert message.value == value
+
+    world.run(after)

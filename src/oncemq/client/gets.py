@@ -95,7 +95,8 @@ class Gets:
 
     def on_welcome(self, welcome: Welcome) -> None:
         """Take up every subscription where its slot says, and work out what is in doubt."""
-        self._session.state.keep_slots([info.subscription_id for info in welcome.subscriptions])
+        ids = [info.subscription_id for info in welcome.subscriptions]
+        self._session.state.keep_slots(ids, newest=not welcome.taken_over)
         for info in welcome.subscriptions:
             self.add(info, taken_over=welcome.taken_over, was_here=self._session.state.is_durable)
 

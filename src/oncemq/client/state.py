@@ -96,7 +96,7 @@ class State(Protocol):
 
     def newest_bookmark(self) -> tuple[bytes, int]: ...
 
-    def keep_slots(self, subscription_ids: list[int]) -> None: ...
+    def keep_slots(self, subscription_ids: list[int], *, newest: bool = True) -> None: ...
 
     def close(self) -> None: ...
 
@@ -142,7 +142,7 @@ class NoState:
     def newest_bookmark(self) -> tuple[bytes, int]:
         return NOBODY, 0
 
-    def keep_slots(self, subscription_ids: list[int]) -> None:
+    def keep_slots(self, subscription_ids: list[int], *, newest: bool = True) -> None:
         pass
 
     def close(self) -> None:
@@ -267,14 +267,15 @@ class DirectoryState:
             found[name] = (slot.append_number, slot.start_id) if slot is not None else (0, NOBODY)
         return found
 
-    def keep_slots(self, subscription_ids: list[int]) -> None:
+    def keep_slots(self, subscription_ids: list[int], *, newest: bool = True) -> None:
         """Remove the slots of subscriptions that are no more.
 
         The newest bookmark stays: it tells of a broker that was set back, also of one that has the ended subscription again.
+        Who takes over has been told.
         """
-        bookmarks = self._bookmarks()
-        newest = max(bookmarks, key=bookmarks.__getitem__, default="")
-        kept = {*map(_slot_name, subscription_ids), *([newest] if newest and bookmarks[newest][0] else [])}
+        bookmarks = self._bookmarks() if newest else {}
+        last = max(bookmarks, key=bookmarks.__getitem__, default="")
+        kept = {*map(_slot_name, subscription_ids), *([last] if last and bookmarks[last][0] else [])}
         for name in sorted(self._slots - kept):
             self._disk.unlink(name)
         self._slots &= kept
