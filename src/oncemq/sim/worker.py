@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import gc
 import logging
+import os
 import sys
 from pathlib import Path
 
@@ -57,4 +58,7 @@ def main(turn: int, first: int, end: int, directory: Path | None = None) -> None
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), *map(Path, sys.argv[4:]))
+    try:
+        main(int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), *map(Path, sys.argv[4:]))
+    except BrokenPipeError:
+        os._exit(1)  # Whoever reads is gone, and what is left to write has no reader: no word about it.
