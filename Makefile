@@ -6,7 +6,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 # Processes that run tests at the same time. Those with real processes wait more than they work, and share a worker by file, and so one Spark.
 WORKERS ?= 2
-REAL_WORKERS ?= 3
+REAL_WORKERS ?= 4
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test lint bench coverage mutation features reference fresh clean
