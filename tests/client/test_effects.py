@@ -11,6 +11,7 @@ import pytest
 
 import oncemq
 from oncemq.client.databases import Database, SqliteDatabase, database_of
+from oncemq.core.packets import Get
 from tests.client.conftest import Connect
 from tests.client.databases import Base, postgresql_base, sqlite_base
 
@@ -241,6 +242,32 @@ def test_what_the_broker_no_longer_has_is_a_gap_that_can_be_accepted(
     assert _rows(connection) == [(0,)]
     work_all(worker, base, connection, topic)
     assert _rows(connection) == [(8,)]
+
+
+def test_a_gap_that_a_busy_database_kept_from_the_application_is_told_by_the_next_transaction(
+    worker: oncemq.Client, connect: Connect, tmp_path: Any, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    base = sqlite_base(tmp_path / "application.db")
+    connection, other, publisher = base.connect(), base.connect(autocommit=True), connect("later")
+    work_all(worker, base, connection, topic)
+    for number in range(5, 8):
+        publisher.put(topic, b"%d" % number)
+        work(worker, base, connection, topic)
+    _until_trimmed(worker, topic)
+    _set_row_back(connection)
+    ask = worker._session.get_blocks
+
+    def while_somebody_writes(packet: Get) -> Any:
+        other.execute("BEGIN IMMEDIATE")
+        return ask(packet)
+
+    with monkeypatch.context() as patch, pytest.raises(oncemq.DatabaseBusy), worker.transaction(connection) as transaction:
+        patch.setattr(worker._session, "get_blocks", while_somebody_writes)
+        transaction.get(topic, timeout=0)
+    other.execute("ROLLBACK")
+    with pytest.raises(oncemq.Gap), worker.transaction(connection) as transaction:
+        transaction.get(topic, timeout=0)
+    base.close()
 
 
 def _set_row_back(connection: Any) -> None:

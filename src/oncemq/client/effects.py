@@ -338,15 +338,24 @@ class DatabaseTransaction:
             is_there = place.feed.wait(timeout_ms)
         except BaseException as problem:
             if self._is_open:
-                self._begin()
-            if self._is_open and isinstance(problem, Gap):
-                self._table.lock(place.feed)
-                self._table.claim(place.feed)
-                self._places[topic] = place  # Told now: an application that goes on inside the block moves behind it.
+                self._resume(topic, place, problem)
             raise
         self._check_open()  # What is over has nothing open in the application's database any more.
         self._begin()
         return is_there
+
+    def _resume(self, topic: str, place: Place, problem: BaseException) -> None:
+        """Have a transaction again before the application is told of a problem; of a gap: going on inside moves behind it."""
+        try:
+            self._begin()
+            if isinstance(problem, Gap):
+                self._table.lock(place.feed)
+                self._table.claim(place.feed)
+                self._places[topic] = place
+        except BaseException:
+            if isinstance(problem, Gap):
+                place.feed.untell(problem)  # It hears of this instead.
+            raise
 
     def _check_open(self) -> None:
         if not self._is_open:

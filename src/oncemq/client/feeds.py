@@ -76,6 +76,10 @@ class Feed:
         self.forget_passed(self.done)
         self._passed.append(span)
 
+    def untell(self, gap: Gap) -> None:
+        """Something kept a gap from the application: whoever goes back before it is told again."""
+        self._passed.remove(Span(gap.first, gap.end))
+
     def forget_passed(self, below: int) -> None:
         """What is finished need not be remembered; should the place go back before it after all, it is told again."""
         self._passed = [span for span in self._passed if span.end > below]
