@@ -424,6 +424,28 @@ def test_the_head_of_a_new_group_before_the_body_of_an_older_one_counts_for_noth
     assert fitting > 3
 
 
+def test_what_an_earlier_life_of_the_file_confirmed_does_not_stand_in_a_new_group() -> None:
+    """Or the block that was put anew would be there, and beside it the one whose place it takes: a message twice."""
+    disk = SimDisk(1)
+    outbox = _open(disk, segment_bytes=1024)
+    outbox.append(_entry(1, B))
+    for number in range(1, 39):
+        outbox.append(_entry(number))
+        outbox.retire(A, number)
+    outbox._news.clear()
+    name, begins = _files(disk)[-1], outbox._segments[outbox._newest].end + GROUP_BYTES
+    image, before = disk.copy(), disk.open(name).read(0, 1024)
+    outbox.replace(B, 1, _entry(39))
+    after = disk.open(name).read(0, 1024)
+    told = slice(begins, begins + sum(map(len, outboxes._parts_of({B: 1}, None, 1)[0])))
+    assert (A in before[told], B in after[told]) == (True, True)
+    image.open(name).write(0, [after[: told.start] + before[told] + after[told.stop :]])
+    found = _open(image, 2)
+    assert (_numbers(found), _numbers(found, B)) == ([38], [1])
+    found = _open(disk, 2)
+    assert (_numbers(found), _numbers(found, B)) == ([38, 39], [])
+
+
 def _found_with(disk: SimDisk, name: str, content: bytes) -> list[int]:
     image = disk.copy()
     image.open(name).write(0, [content])

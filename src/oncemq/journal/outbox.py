@@ -9,7 +9,7 @@ in order, so a segment is done when the last block in it is; it is then renamed 
 What was confirmed is noted in passing, with a later block: forgetting it costs a repeat, which the broker recognises.
 
     record 64, entry:      msgpack [stream, first number, numbers, topics, strict, block length, block crc, segment] · block
-    record 65, confirmed:  msgpack [{stream: number}]: all at the start of a segment, later those that have changed
+    record 65, confirmed:  msgpack [{stream: number}, segment]: all at the start of a segment, later those that have changed
 
 Next: segment.py for the bytes around them, core/ for the machine that decides what is sent.
 """
@@ -76,6 +76,7 @@ class _Head(msgspec.Struct, frozen=True, array_like=True):
 
 class _Confirmed(msgspec.Struct, frozen=True, array_like=True):
     numbers: dict[bytes, int]
+    segment: int = 0
 
 
 class _Segment(msgspec.Struct):
@@ -435,7 +436,7 @@ def messages_of(entries: list[OutboxEntry]) -> int:
 
 def _parts_of(confirmed: dict[bytes, int], entry: OutboxEntry | None, segment: int) -> tuple[list[Bytes], int]:
     """The records of a group in that segment, and how many: what is to be told as confirmed, if anything, and the entry."""
-    parts = seal_parts(_CONFIRMED_CODE, _ENCODER.encode(_Confirmed(confirmed))) if confirmed else []
+    parts = seal_parts(_CONFIRMED_CODE, _ENCODER.encode(_Confirmed(confirmed, segment))) if confirmed else []
     if entry is None:
         return parts, bool(confirmed)
     block = entry.block
@@ -460,16 +461,16 @@ def _check(buffer: Bytes, position: int, segment: int = 0) -> tuple[OutboxEntry 
     header = view[frame.header_start : frame.block_start]
     block = view[frame.block_start : frame.block_end]
     try:
-        if frame.code == _CONFIRMED_CODE:
-            return _CONFIRMEDS.decode(header), frame.next_position
-        if frame.code != _ENTRY_CODE:
+        if frame.code not in (_CONFIRMED_CODE, _ENTRY_CODE):
             raise BadRecord(f"record type {frame.code}")
-        head = _HEADS.decode(header)
+        head = _CONFIRMEDS.decode(header) if frame.code == _CONFIRMED_CODE else _HEADS.decode(header)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise BadRecord(str(error)) from error
-    if head.block_length != len(block):
-        raise BadRecord("a block of another size")
     if head.segment not in (0, segment):  # Older outboxes do not say it.
         raise BadRecord("a record of the file's earlier life")
+    if isinstance(head, _Confirmed):
+        return head, frame.next_position
+    if head.block_length != len(block):
+        raise BadRecord("a block of another size")
     check_block_bytes(block, head.block_crc)
     return OutboxEntry(head.stream, head.first_number, head.numbers, head.topics, head.strict, bytes(block)), frame.next_position
