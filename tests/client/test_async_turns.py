@@ -14,6 +14,7 @@ import oncemq
 from oncemq.client.admin import Admin
 from oncemq.client.async_admin import AsyncAdmin
 from oncemq.client.bridge import wait
+from oncemq.client.turns import Floor, _inside
 from tests.client.test_async import Play, Turn, play
 
 __all__ = ["play"]
@@ -290,3 +291,18 @@ def test_h14_a_transaction_that_is_cancelled_before_its_commit_leaves_nothing_op
         books.close()
 
     play(script)
+
+
+def test_tasks_that_start_each_other_inside_their_turns_do_not_carry_all_of_them_on() -> None:
+    carried: list[int] = []
+
+    async def work(floor: Floor, left: int) -> None:
+        await floor.take("never")
+        carried.append(len(_inside.get()))
+        successor = asyncio.create_task(work(floor, left - 1)) if left else None
+        floor.leave()
+        if successor is not None:
+            await successor
+
+    asyncio.run(work(Floor(), 5))
+    assert carried == [1] * 6

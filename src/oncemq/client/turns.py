@@ -15,7 +15,14 @@ from contextvars import ContextVar
 
 from oncemq.errors import UsageError
 
-_inside: ContextVar[frozenset[object]] = ContextVar("oncemq_inside", default=frozenset())
+
+class _Mark:
+    """What whoever has a turn carries; another one each time."""
+
+    is_over = False
+
+
+_inside: ContextVar[frozenset[_Mark]] = ContextVar("oncemq_inside", default=frozenset())
 """The marks of the turns that this task is in, or was started from inside of."""
 
 
@@ -24,8 +31,7 @@ class Floor:
 
     def __init__(self) -> None:
         self._lock = asyncio.Lock()
-        self._mark: object | None = None
-        """What whoever has the turn carries; another one each time."""
+        self._mark: _Mark | None = None
         self._why_not_put = ""
 
     async def take(self, why_not: str, timeout: float | None = None, *, why_not_put: str = "") -> bool:
@@ -36,13 +42,16 @@ class Floor:
                 await self._lock.acquire()
         except TimeoutError:
             return False
-        self._mark, self._why_not_put = object(), why_not_put
-        _inside.set(_inside.get() | {self._mark})
+        mark = _Mark()
+        self._mark, self._why_not_put = mark, why_not_put
+        # Those that are over go: a task that was started from inside carries them on, and so would every one it starts in turn.
+        _inside.set(frozenset((mark, *(other for other in _inside.get() if not other.is_over))))
         return True
 
     def leave(self) -> None:
         """Let the next one have it."""
-        _inside.set(_inside.get() - {self._mark})
+        if self._mark is not None:
+            self._mark.is_over = True
         self._mark, self._why_not_put = None, ""
         self._lock.release()
 
