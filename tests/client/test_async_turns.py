@@ -194,6 +194,17 @@ def test_who_waits_while_another_task_closes_the_client_is_told_at_once(play: Pl
     play(script)
 
 
+def test_tasks_that_close_a_client_at_the_same_time_close_it_once(play: Play) -> None:
+    """The slower ones went on with their goodbyes after the fastest had let go of socket and directory."""
+
+    async def script(connect: Any, topic: str) -> None:
+        client = await connect()
+        await client.put(topic, b"collected", wait=False)
+        assert await asyncio.gather(*[client.close() for _ in range(3)]) == [0, 0, 0]
+
+    play(script)
+
+
 def test_whoever_waits_for_a_session_has_its_own_patience(tmp_path: Path) -> None:
     async def script() -> None:
         client = await oncemq.connect_async("tcp://127.0.0.1:9", id="a", state=tmp_path / "a", offline=True)

@@ -57,6 +57,8 @@ class AsyncClient:
         self._commands = asyncio.Lock()
         """Held by commands: a session has one in flight."""
         self._floor = Floor()
+        self._end = asyncio.Lock()
+        """Held by who closes: another who does so finds it closed, and leaves alone what may be somebody else's by then."""
         self.admin = AsyncAdmin(client.admin, self._commands)
         client._effects.is_shared = True  # Tasks beside a database transaction put what they like: here its own one is stopped.
 
@@ -211,11 +213,13 @@ class AsyncClient:
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        await run(self._client.__exit__, kind, error, trace)
+        async with self._end:
+            await run(self._client.__exit__, kind, error, trace)
 
     async def close(self) -> int:
         """Send what is pending for up to five seconds and say goodbye; see Client.close."""
-        return await run(self._client.close)
+        async with self._end:
+            return await run(self._client.close)
 
 
 class AsyncListener(Generic[Taken]):
