@@ -37,7 +37,7 @@ def kept_offline(world: World, *found: bytes) -> None:
     world.crash_client(client)
 
 
-def with_kept_puts(world: World) -> None:
+def with_kept_puts(world: World, filling: bytes = b"") -> None:
     """A broker set back to before a confirmed put, and a directory with three kept ones of two runs that never reached it."""
     world.run(lambda: subscribed(world))
     world.run(lambda: put(world, b"1"))
@@ -46,8 +46,8 @@ def with_kept_puts(world: World) -> None:
     world.start_broker()
     world.run(lambda: put(world, b"2"))
     world.kill_broker()
-    world.run(lambda: kept_offline(world, b"3", b"4"))
-    world.run(lambda: kept_offline(world, b"5"))
+    world.run(lambda: kept_offline(world, b"3" + filling, b"4" + filling))
+    world.run(lambda: kept_offline(world, b"5" + filling))
     world.disk.set_back(backup)
     world.start_broker()
 
@@ -95,6 +95,27 @@ def test_h33_a_takeover_that_dies_half_way_stores_nothing_twice(point: str, afte
     world.client_disk("pub").kill()
     if power_cut:
         world.client_disk("pub").power_cut()
+    world.run(script)
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("after", range(3))
+def test_g8_a_power_cut_while_kept_puts_are_moved_loses_none_and_doubles_none(after: int, seed: int) -> None:
+    """Each has a file of its own here: the old one must not go before the new one is durable, nor a later one be all there is."""
+    world = started(seed)
+    with_kept_puts(world, bytes(3 * 1024 * 1024))
+
+    def takeover() -> None:
+        with world.connect("pub", takeover=True) as again:
+            again.flush()
+
+    def script() -> None:
+        takeover()
+        assert [value[:1] for value in stored_values(world, "t")] == [b"1", b"3", b"4", b"5"]
+
+    die_at(world, "client.after_outbox", takeover, after=after)
+    world.client_disk("pub").kill()
+    world.client_disk("pub").power_cut()
     world.run(script)
 
 

@@ -96,6 +96,8 @@ def test_what_was_replaced_makes_room() -> None:
         outbox.append(_entry(number, A, size=3000))
     assert len(_files(disk)) == 5
     outbox.replace(A, 5, _entry(1, B, size=3000))
+    assert len(_files(disk)) == 6, "what took its place is not synced yet"
+    outbox.sync()
 
     assert len(_files(disk)) == 2, "the newest, and one to be used again"
 

@@ -450,8 +450,7 @@ class Puts:
             new = self.publisher.renumbered(old)
             self._state.replace(old, new)
             self.publisher.add(new)
-        if entries:
-            self._state.sync()  # Before anything of it is sent: a power cut must not bring the old numbers back.
+            self._state.sync()  # Before the next, and before it is sent: a power cut leaves the one or the other.
 
     def on_reset(self) -> None:
         self._rewound_at = 0

@@ -222,7 +222,9 @@ class DirectoryState:
 
     def replace(self, old: Entry, new: Entry) -> None:
         """Write the same block under a number of another stream, and let the old number go, at once."""
+        reach("client.before_outbox")
         self._outbox.replace(old.stream, old.last_number, _kept(new))
+        reach("client.after_outbox")
 
     def retire(self, stream: bytes, through_number: int) -> None:
         self._outbox.retire(stream, through_number)

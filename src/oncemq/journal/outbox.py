@@ -308,6 +308,7 @@ class Outbox:
             with _refusing():
                 self._disk.sync_names()
             self._has_new_names = False
+        self._drop_done()
 
     def _sync_segment(self, segment: _Segment) -> None:
         if self._failure is not None:
@@ -350,7 +351,11 @@ class Outbox:
             self._forget_oldest()
 
     def replace(self, stream: bytes, through_number: int, entry: OutboxEntry) -> None:
-        """Write `entry` in place of what waits in another stream up to that number: in one group, so both or neither."""
+        """Write `entry` in place of what waits in another stream up to that number: in one group, so both or neither.
+
+        `sync` must follow each one: until then a power cut may take the group, so the file of the old entry stays, and a later
+        group could be all that is left, which notes that number as done, too.
+        """
         before = self.confirmed.get(stream, 0)
         self.confirmed[stream] = self._news[stream] = through_number
         try:
@@ -359,8 +364,7 @@ class Outbox:
             self.confirmed[stream] = before
             self._news.pop(stream, None)
             raise
-        if self._retire_waiting(stream, through_number):
-            self._drop_done()
+        self._retire_waiting(stream, through_number)
 
     def _retire_waiting(self, stream: bytes, through_number: int) -> bool:
         """Take blocks off the waiting list; say whether a segment is done by that."""
