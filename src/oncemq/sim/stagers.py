@@ -83,7 +83,9 @@ class Stager(Base):
         done = session.exchange(p.CommitStaged(self._query, self._batch, len(claims)), block=body)
         if not isinstance(done, p.CommitStagedDone):
             raise TypeError(type(done).__name__)
-        if not done.is_repeat:
+        if done.is_repeat:
+            self._confirm_again()
+        else:
             self._confirm(done, staged)
         for _, message in self._rows:
             self.note("ok", "kept", message=message)
@@ -113,6 +115,12 @@ class Stager(Base):
                 place: Event = {"topic_id": str(ids[topic]), "offset": ends[ids[topic]]}
                 self.note("ok", "put", message=message, **place, stored=True, duplicate=False)
                 ends[ids[topic]] += 1
+
+    def _confirm_again(self) -> None:
+        """It was told where the batch is; which row is where, only the run that committed it knows."""
+        for topic, message in self._rows:
+            place: Event = {"topic_id": self.world.topic_ids[topic], "offset": None}
+            self.note("ok", "put", message=message, **place, stored=True, duplicate=True)
 
     # --- tasks ---------------------------------------------------------------------------------------
 
