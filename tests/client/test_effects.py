@@ -11,7 +11,6 @@ import pytest
 
 import oncemq
 from oncemq.client.databases import Database, SqliteDatabase, database_of
-from oncemq.core.packets import Get
 from tests.client.conftest import Connect
 from tests.client.databases import Base, postgresql_base, sqlite_base
 
@@ -219,74 +218,6 @@ def test_a_missing_row_is_the_start_of_the_subscription_never_its_cursor(
     connection.commit()
     work_all(worker, base, connection, topic)
     assert base.effects() == ALL
-
-
-def test_what_the_broker_no_longer_has_is_a_gap_that_can_be_accepted(
-    worker: oncemq.Client, connect: Connect, base: Base, topic: str
-) -> None:
-    """H30: under interest retention an old database meets a Gap; going on inside the block accepts it, and so does a next one."""
-    connection = base.connect()
-    work_all(worker, base, connection, topic)
-    publisher = connect("later")
-    for number in range(5, 8):
-        publisher.put(topic, b"%d" % number)
-        work(worker, base, connection, topic)
-    _until_trimmed(worker, topic)
-    _set_row_back(connection)
-    with worker.transaction(connection) as transaction, pytest.raises(oncemq.Gap) as accepted:
-        transaction.get(topic, timeout=0)
-    assert _rows(connection) == [(accepted.value.end,)]
-    _set_row_back(connection)
-    with pytest.raises(oncemq.Gap), worker.transaction(connection) as transaction:
-        transaction.get(topic, timeout=0)
-    assert _rows(connection) == [(0,)]
-    work_all(worker, base, connection, topic)
-    assert _rows(connection) == [(8,)]
-
-
-def test_a_gap_that_a_busy_database_kept_from_the_application_is_told_by_the_next_transaction(
-    worker: oncemq.Client, connect: Connect, tmp_path: Any, topic: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    base = sqlite_base(tmp_path / "application.db")
-    connection, other, publisher = base.connect(), base.connect(autocommit=True), connect("later")
-    work_all(worker, base, connection, topic)
-    for number in range(5, 8):
-        publisher.put(topic, b"%d" % number)
-        work(worker, base, connection, topic)
-    _until_trimmed(worker, topic)
-    _set_row_back(connection)
-    ask = worker._session.get_blocks
-
-    def while_somebody_writes(packet: Get) -> Any:
-        other.execute("BEGIN IMMEDIATE")
-        return ask(packet)
-
-    with monkeypatch.context() as patch, pytest.raises(oncemq.DatabaseBusy), worker.transaction(connection) as transaction:
-        patch.setattr(worker._session, "get_blocks", while_somebody_writes)
-        transaction.get(topic, timeout=0)
-    other.execute("ROLLBACK")
-    with pytest.raises(oncemq.Gap), worker.transaction(connection) as transaction:
-        transaction.get(topic, timeout=0)
-    base.close()
-
-
-def _set_row_back(connection: Any) -> None:
-    connection.execute("UPDATE oncemq_cursors SET next_offset = 0, start_id = '', append_number = 0")
-    connection.commit()
-
-
-def _rows(connection: Any) -> list[tuple[int]]:
-    rows: list[tuple[int]] = connection.execute("SELECT next_offset FROM oncemq_cursors").fetchall()
-    connection.rollback()
-    return rows
-
-
-def _until_trimmed(client: oncemq.Client, topic: str) -> None:
-    for _ in range(1_000):
-        if client.admin.topics(topic)[0].low > 0:
-            return
-        client._session.clock.pause(10)
-    raise AssertionError("nothing was trimmed")
 
 
 def test_puts_inside_are_refused(worker: oncemq.Client, base: Base, topic: str) -> None:

@@ -239,7 +239,7 @@ class Effects:
                 self._expect_current(feed)
             table.claim(feed)
         feed.is_ours = True
-        if feed.place != offset:
+        if feed.place != feed.behind(offset):
             feed.set_back(offset, bookmark)
         return Place(feed, offset)
 
@@ -327,7 +327,8 @@ class DatabaseTransaction:
             if place.feed.has_message():
                 return place
             if not self._wait_freely(topic, place, left_ms):
-                return place
+                is_behind_gap = topic not in self._places and place.feed.place > place.begin
+                return self._lock(topic) if is_behind_gap else place  # What was told is accepted by a transaction that ends well.
 
     def _wait_freely(self, topic: str, place: Place, timeout_ms: int | None) -> bool:
         """Wait for a message, without the transaction if nothing was done in it yet; False if none came in time."""
@@ -362,7 +363,9 @@ class DatabaseTransaction:
             raise UsageError("this transaction is over: use it inside its with block")
 
     def _are_untouched(self) -> bool:
-        return all(place.now == place.begin == place.feed.place for place in self._places.values())
+        return all(
+            place.now == place.begin and place.feed.place == place.feed.behind(place.now) for place in self._places.values()
+        )
 
     def _begin(self) -> None:
         try:

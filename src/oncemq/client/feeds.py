@@ -63,7 +63,7 @@ class Feed:
 
     def set_back(self, place: int, bookmark: Bookmark) -> None:
         """Go on at `place`, whatever was handed out since; behind what was told there."""
-        self._subscriber.set_back(self._behind(place), bookmark)
+        self._subscriber.set_back(self.behind(place), bookmark)
 
     def settle(self, choice: str) -> None:
         """Resolve the damage that was told last: `skip` goes on behind it, `repeat` asks again, as every call does anyway."""
@@ -84,7 +84,7 @@ class Feed:
         """What is finished need not be remembered; should the place go back before it after all, it is told again."""
         self._passed = [span for span in self._passed if span.end > below]
 
-    def _behind(self, place: int) -> int:
+    def behind(self, place: int) -> int:
         """That place, or where what was passed there ends."""
         for span in sorted(self._passed):
             if span.first <= place < span.end:
@@ -136,7 +136,7 @@ class Feed:
     def _pass_again(self) -> bool:
         """Go on behind what was passed here before the place went back; False if what stands here is news."""
         here = self.place
-        behind = self._behind(here)
+        behind = self.behind(here)
         self._subscriber.pass_over(Span(here, behind))
         return behind > here
 
