@@ -111,6 +111,31 @@ def test_ctrl_c_is_told_what_was_done_so_far(arguments: tuple[str, ...]) -> None
     assert [json.loads(line)["error"] for line in errors.splitlines()] == ["interrupted"]
 
 
+def _group(leader: int) -> set[int]:
+    """The processes of a group that still run."""
+    found = set()
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            state, _parent, group = (process / "stat").read_text().rpartition(") ")[2].split()[:3]
+            if int(group) == leader and state != "Z":
+                found.add(int(process.name))
+    return found
+
+
+@pytest.mark.parametrize("arguments", [("sim", "--seeds", "100000"), ("sim", "--images", "100000000")])
+def test_a_command_that_is_killed_leaves_no_worker(arguments: tuple[str, ...]) -> None:
+    command = [sys.executable, "-m", "oncemq", *arguments, "--json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True) as program:
+        try:
+            wait_until(lambda: _is_at_work(program.pid), "workers were started")
+            program.kill()
+            program.wait(timeout=30)
+            wait_until(lambda: not _group(program.pid), "no worker is left")
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(program.pid, signal.SIGKILL)
+
+
 @pytest.mark.parametrize(
     ("arguments", "hint"),
     [

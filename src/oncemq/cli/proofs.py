@@ -12,11 +12,13 @@ from __future__ import annotations
 import logging
 import multiprocessing
 import os
+import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from itertools import chain, count, islice
+from multiprocessing.connection import wait
 from typing import TypeVar
 
 from oncemq.cli.exits import Exit
@@ -32,7 +34,7 @@ def in_parallel(function: Callable[[Input], Result], inputs: Iterable[Input]) ->
     """Yield the results in the order of their inputs, which may be endless; only a few are worked on ahead."""
     workers = os.cpu_count() or 1
     context = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(workers, context, initializer=logging.disable, initargs=(logging.CRITICAL,))
+    pool = ProcessPoolExecutor(workers, context, initializer=_begin)
     source = iter(inputs)
     try:
         # One more than can be worked on: whoever has enough waits for those that have begun, but not after Ctrl-C.
@@ -47,6 +49,19 @@ def in_parallel(function: Callable[[Input], Result], inputs: Iterable[Input]) ->
         raise
     finally:
         pool.shutdown(cancel_futures=True)
+
+
+def _begin() -> None:
+    """A worker says nothing, and ends with the command that started it: killed, that one cannot end its workers."""
+    logging.disable(logging.CRITICAL)
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        threading.Thread(target=_end_behind, args=(parent.sentinel,), daemon=True).start()
+
+
+def _end_behind(sentinel: int) -> None:
+    wait([sentinel])
+    os._exit(1)
 
 
 def _watched(
