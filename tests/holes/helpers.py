@@ -17,6 +17,7 @@ from oncemq import crashpoints
 from oncemq.client.client import Client
 from oncemq.core.packets import NOBODY, Hello, Packet, Put, Subscribe, SubscribeDone, SubscriptionInfo, Welcome
 from oncemq.model.block import cut_block
+from oncemq.sim.disk import SimDisk
 from oncemq.sim.network import DELIVER, TO_BROKER, SimLink, Transit, Verdict
 from oncemq.sim.scheduler import Killed, Process
 from oncemq.sim.world import World
@@ -33,6 +34,21 @@ def started(seed: int = 1, **choices: object) -> World:
     WORLDS.append(world)
     world.start_broker()
     return world
+
+
+def back_up(world: World) -> SimDisk:
+    """A copy of the directory of a broker that was killed for it, and runs again."""
+    world.kill_broker()
+    copy = world.disk.copy()
+    world.start_broker()
+    return copy
+
+
+def restore(world: World, copy: SimDisk) -> None:
+    """Have the broker run on an older copy of its directory."""
+    world.kill_broker()
+    world.disk.set_back(copy)
+    world.start_broker()
 
 
 def values(client: Client, topic: str | None = None) -> list[bytes]:

@@ -15,7 +15,7 @@ from oncemq.errors import Diverged, Gap, InDoubt, PutPending
 from oncemq.sim.disk import SimDisk
 from oncemq.sim.network import DELIVER, DROP, TO_CLIENT
 from oncemq.sim.world import World
-from tests.holes.helpers import die_at, number, started, stored_values, values
+from tests.holes.helpers import back_up, die_at, number, restore, started, stored_values, values
 
 
 def subscribed(world: World) -> None:
@@ -41,9 +41,7 @@ def with_kept_puts(world: World, filling: bytes = b"") -> None:
     """A broker set back to before a confirmed put, and a directory with three kept ones of two runs that never reached it."""
     world.run(lambda: subscribed(world))
     world.run(lambda: put(world, b"1"))
-    world.kill_broker()
-    backup = world.disk.copy()
-    world.start_broker()
+    backup = back_up(world)
     world.run(lambda: put(world, b"2"))
     world.kill_broker()
     world.run(lambda: kept_offline(world, b"3" + filling, b"4" + filling))
@@ -125,13 +123,9 @@ def test_h33_what_a_living_publisher_could_not_send_to_a_restored_broker_is_sent
     world.run(lambda: subscribed(world))
     client = world.run(lambda: world.connect("pub"))
     world.run(lambda: client.put("t", b"1"))
-    world.kill_broker()
-    backup = world.disk.copy()
-    world.start_broker()
+    backup = back_up(world)
     world.run(lambda: client.put("t", b"2"))
-    world.kill_broker()
-    world.disk.set_back(backup)
-    world.start_broker()
+    restore(world, backup)
 
     def script() -> None:
         with pytest.raises(Diverged):
@@ -200,9 +194,7 @@ def test_h33_a_subscriber_of_a_restored_broker_takes_over_with_its_own_directory
     world = started()
     world.run(lambda: subscribed(world))
     world.run(lambda: put(world, b"1"))
-    world.kill_broker()
-    backup = world.disk.copy()
-    world.start_broker()
+    backup = back_up(world)
 
     def later() -> None:
         put(world, b"2")
@@ -210,9 +202,7 @@ def test_h33_a_subscriber_of_a_restored_broker_takes_over_with_its_own_directory
             assert values(sub, "t") == [b"1", b"2"]
 
     world.run(later)
-    world.kill_broker()
-    world.disk.set_back(backup)
-    world.start_broker()
+    restore(world, backup)
 
     def script() -> None:
         with pytest.raises(Diverged):
@@ -299,9 +289,7 @@ def test_h33_a_broker_set_back_to_before_a_gap_that_was_told_is_noticed() -> Non
 
     sub = world.run(begin)
     world.pass_time(2_000)
-    world.kill_broker()
-    backup = world.disk.copy()
-    world.start_broker()
+    backup = back_up(world)
 
     def gap() -> None:
         with world.connect("a") as other:
@@ -313,9 +301,7 @@ def test_h33_a_broker_set_back_to_before_a_gap_that_was_told_is_noticed() -> Non
         assert (told.value.first, told.value.end) == (3, 10)
 
     world.run(gap)
-    world.kill_broker()
-    world.disk.set_back(backup)
-    world.start_broker()
+    restore(world, backup)
 
     def after() -> None:
         with world.connect("b") as other:

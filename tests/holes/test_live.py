@@ -15,7 +15,7 @@ from oncemq.sim.network import DELIVER, DROP, Transit, Verdict
 from oncemq.sim.transit import FROM_LISTENER, TO_BROKER, TO_LISTENER
 from oncemq.sim.world import World
 from oncemq.wire.codec import decode
-from tests.holes.helpers import number, started
+from tests.holes.helpers import number, restore, started
 
 
 def subscribed(world: World, client: str = "ear", topic: str = "t", **options: object) -> Client:
@@ -177,9 +177,7 @@ def test_r01_a_broker_set_back_is_not_believed_whatever_it_pushes() -> None:
         copy = world.disk.copy()
         put(world, 2, first=3)
         assert [next(listener).value for _ in range(5)] == number(5)
-        world.kill_broker()
-        world.disk.set_back(copy)
-        world.start_broker()
+        restore(world, copy)
         with world.connect("stranger") as stranger:
             for value in number(3, 100):
                 stranger.put("t", value)
@@ -213,9 +211,7 @@ def test_r01_a_broker_that_lost_what_was_only_heard_of_is_told() -> None:
         with pytest.raises(BrokerUnreachable):
             listener.next(timeout=1)  # It hears of 5, and cannot get what is missing.
         is_cut.clear()
-        world.kill_broker()
-        world.disk.set_back(copy)
-        world.start_broker()
+        restore(world, copy)
         with pytest.raises(Diverged, match="the end it told"):
             listener.next(timeout=5)
 

@@ -27,7 +27,7 @@ from oncemq.errors import (
 from oncemq.sim.disk import SimDisk
 from oncemq.sim.network import DELIVER, DROP, TO_CLIENT
 from oncemq.sim.world import World
-from tests.holes.helpers import meddle, number, started, stored_values, values
+from tests.holes.helpers import back_up, meddle, number, restore, started, stored_values, values
 
 
 def with_messages(world: World, count: int, client: str = "sub") -> None:
@@ -336,9 +336,7 @@ def test_h33_a_subscriber_that_saw_more_than_the_restored_broker_is_told_even_wh
     world.run(before)
     sub = world.run(lambda: world.connect("sub"))
     world.run(lambda: values(sub, "t"))
-    world.kill_broker()
-    backup = world.disk.copy()
-    world.start_broker()
+    backup = back_up(world)
 
     def more() -> None:
         with world.connect("other") as pub:
@@ -347,9 +345,7 @@ def test_h33_a_subscriber_that_saw_more_than_the_restored_broker_is_told_even_wh
         assert values(sub, "t") == number(20, 80)
 
     world.run(more)
-    world.kill_broker()
-    world.disk.set_back(backup)
-    world.start_broker()
+    restore(world, backup)
 
     def refill() -> None:
         with world.connect("another") as pub:
@@ -377,9 +373,7 @@ def test_h33_who_received_what_a_restored_broker_has_not_is_told_in_its_next_lif
         return sub
 
     sub = world.run(subscribed)
-    world.kill_broker()
-    backup = world.disk.copy()
-    world.start_broker()
+    backup = back_up(world)
 
     def receive() -> None:
         with world.connect("pub") as pub:
@@ -394,9 +388,7 @@ def test_h33_who_received_what_a_restored_broker_has_not_is_told_in_its_next_lif
             world.crash_client(sub)
 
     world.run(receive)
-    world.kill_broker()
-    world.disk.set_back(backup)
-    world.start_broker()
+    restore(world, backup)
 
     def after() -> None:
         with world.connect("another") as pub:
@@ -416,13 +408,9 @@ def restored_under_a_publisher(world: World) -> object:
             client.put("t", value)
 
     world.run(lambda: put(0, 80))
-    world.kill_broker()
-    backup = world.disk.copy()
-    world.start_broker()
+    backup = back_up(world)
     world.run(lambda: put(80, 20))
-    world.kill_broker()
-    world.disk.set_back(backup)
-    world.start_broker()
+    restore(world, backup)
     return client
 
 
@@ -482,9 +470,7 @@ def test_h33_a_client_the_restored_broker_has_never_heard_of_is_told() -> None:
     """R1: it has a past with this log, the log has none with it."""
     world = started()
     world.run(lambda: with_messages(world, 3))
-    world.kill_broker()
-    backup = world.disk.copy()
-    world.start_broker()
+    backup = back_up(world)
 
     def newcomer() -> None:
         with world.connect("new") as client:
@@ -492,9 +478,7 @@ def test_h33_a_client_the_restored_broker_has_never_heard_of_is_told() -> None:
             client.put("t", b"x")
 
     world.run(newcomer)
-    world.kill_broker()
-    world.disk.set_back(backup)
-    world.start_broker()
+    restore(world, backup)
 
     def script() -> None:
         with pytest.raises(Diverged):
@@ -507,14 +491,10 @@ def test_h33_a_client_whose_newer_session_the_restored_broker_has_lost_is_told()
     """R3: session ids go back with the broker; equality and the list of past sessions notice it, no epoch could."""
     world = started()
     world.run(lambda: with_messages(world, 3))
-    world.kill_broker()
-    backup = world.disk.copy()
-    world.start_broker()
+    backup = back_up(world)
     for _ in range(3):
         world.run(lambda: world.connect("sub").close())
-    world.kill_broker()
-    world.disk.set_back(backup)
-    world.start_broker()
+    restore(world, backup)
 
     def script() -> None:
         with pytest.raises(Diverged):
@@ -527,13 +507,9 @@ def test_h33_a_subscription_the_restored_broker_has_lost_is_told_to_the_living_c
     """R2: ids are not given again after a restore, so the old subscription is refused, never mistaken for another."""
     world = started()
     client = world.run(lambda: world.connect("sub"))
-    world.kill_broker()
-    backup = world.disk.copy()
-    world.start_broker()
+    backup = back_up(world)
     world.run(lambda: client.subscribe("t"))
-    world.kill_broker()
-    world.disk.set_back(backup)
-    world.start_broker()
+    restore(world, backup)
 
     def script() -> None:
         with world.connect("other") as other:
@@ -550,9 +526,7 @@ def test_h33_a_pending_put_after_a_restore_is_told_and_stored_once_where_it_stil
     """R4: nothing of it was confirmed, so the restored broker takes it as if nothing had happened."""
     world = started()
     world.run(lambda: with_messages(world, 1))
-    world.kill_broker()
-    backup = world.disk.copy()
-    world.start_broker()
+    backup = back_up(world)
 
     def keep() -> None:
         client = world.connect("late")
@@ -587,9 +561,7 @@ def test_h33_a_client_that_subscribes_at_every_start_is_told_that_the_broker_los
             assert values(sub, "t") == number(5)
 
     world.run(before)
-    world.kill_broker()
-    world.disk.set_back(backup)
-    world.start_broker()
+    restore(world, backup)
 
     def after() -> None:
         with pytest.raises(Diverged), world.connect("sub") as sub:
@@ -639,9 +611,7 @@ def test_h33_an_ended_subscription_that_a_restored_broker_has_again_is_told(deat
             pub.put("t", b"once")
 
     world.run(begin)
-    world.kill_broker()
-    backup = world.disk.copy()
-    world.start_broker()
+    backup = back_up(world)
 
     def more() -> None:
         with world.connect("other") as other:
@@ -651,9 +621,7 @@ def test_h33_an_ended_subscription_that_a_restored_broker_has_again_is_told(deat
         client.unsubscribe("t")
 
     world.run(more)
-    world.kill_broker()
-    world.disk.set_back(backup)
-    world.start_broker()
+    restore(world, backup)
 
     def after() -> None:
         if death == "kill":
@@ -680,13 +648,9 @@ def test_h33_who_takes_over_goes_on_with_receive_at_the_broker_it_accepted() -> 
                     assert message.value == value
 
     world.run(lambda: receive(1))
-    world.kill_broker()
-    backup = world.disk.copy()
-    world.start_broker()
+    backup = back_up(world)
     world.run(lambda: receive(5))
-    world.kill_broker()
-    world.disk.set_back(backup)
-    world.start_broker()
+    restore(world, backup)
 
     def after() -> None:
         with world.connect("another") as pub:
@@ -712,13 +676,9 @@ def test_h33_who_takes_over_is_not_told_again_because_of_a_subscription_that_the
                     assert sub.get(topic, timeout=1) is not None
 
     world.run(lambda: got("t", 1))
-    world.kill_broker()
-    backup = world.disk.copy()
-    world.start_broker()
+    backup = back_up(world)
     world.run(lambda: got("tu", 5))
-    world.kill_broker()
-    world.disk.set_back(backup)
-    world.start_broker()
+    restore(world, backup)
 
     def after() -> None:
         with world.connect("another") as pub:

@@ -23,6 +23,7 @@ from tests.holes.helpers import (
     meddle,
     number,
     overhear,
+    restore,
     started,
     stored_values,
     until_broker_dies,
@@ -184,9 +185,7 @@ def test_a_broker_set_back_does_not_commit_twice_in_silence() -> None:
         return worker
 
     worker = world.run(before)
-    world.kill_broker()
-    world.disk.set_back(backup)
-    world.start_broker()
+    restore(world, backup)
 
     def after() -> None:
         with pytest.raises((Diverged, Refused)):
@@ -264,9 +263,7 @@ def test_h33_a_restored_broker_has_its_transactions_done_again_whole() -> None:
         return worker, copy
 
     worker, copy = world.run(before)
-    world.kill_broker()
-    world.disk.set_back(copy)
-    world.start_broker()
+    restore(world, copy)
 
     def after() -> None:
         with pytest.raises(Diverged, match="acknowledgements"):
