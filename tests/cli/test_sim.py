@@ -123,14 +123,15 @@ def _group(leader: int) -> set[int]:
 
 
 @pytest.mark.parametrize("arguments", [("sim", "--seeds", "100000"), ("sim", "--images", "100000000")])
-def test_a_command_that_is_killed_leaves_no_worker(arguments: tuple[str, ...]) -> None:
+def test_a_command_that_is_killed_leaves_no_worker_and_no_word_of_one(arguments: tuple[str, ...]) -> None:
     command = [sys.executable, "-m", "oncemq", *arguments, "--json"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True) as program:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True) as program:
         try:
             wait_until(lambda: _is_at_work(program.pid), "workers were started")
             program.kill()
-            program.wait(timeout=30)
+            _, errors = program.communicate(timeout=30)
             wait_until(lambda: not _group(program.pid), "no worker is left")
+            assert b"Traceback" not in errors
         finally:
             with suppress(ProcessLookupError):
                 os.killpg(program.pid, signal.SIGKILL)
