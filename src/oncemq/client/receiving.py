@@ -2,8 +2,9 @@
 """receive(): a message that is acknowledged when the block is left, and given again after an exception or a crash.
 
 May not: acknowledge before the application is done with the message, or count an attempt after it began.
-The idea: the broker keeps the place (authority `broker`); the slot only counts how often a message was given, in mapped
-memory, so that the count survives kill -9. It is advice (give up after five times), not a promise after a power cut.
+The idea: the broker keeps the place (authority `broker`). The slot, in mapped memory that survives kill -9, says what was given
+last, so that a broker that was set back is noticed, and how often. The count is advice (give up after five times); after a
+power cut neither is a promise.
 Next: client/feeds.py for where messages come from, client/transactions.py for more than one at a time.
 """
 
