@@ -111,6 +111,28 @@ def test_ctrl_c_is_told_what_was_done_so_far(arguments: tuple[str, ...]) -> None
     assert [json.loads(line)["error"] for line in errors.splitlines()] == ["interrupted"]
 
 
+INTERRUPTS_A_POOL_THAT_IS_HALF_MADE = """
+import multiprocessing.resource_tracker as tracker, signal
+register = tracker.register
+def interrupted(name, kind):
+    register(name, kind)
+    tracker.register = register
+    signal.raise_signal(signal.SIGINT)
+tracker.register = interrupted
+"""
+
+
+def test_ctrl_c_before_there_are_workers_leaves_no_semaphore_and_no_word_of_one(tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(INTERRUPTS_A_POOL_THAT_IS_HALF_MADE)
+    command = [sys.executable, "-m", "oncemq", "sim", "--bugs", "--json"]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])}
+
+    ended = subprocess.run(command, env=environment, capture_output=True, timeout=30, check=False)
+
+    assert ended.returncode == 130
+    assert [json.loads(line)["error"] for line in ended.stderr.splitlines()] == ["interrupted"]
+
+
 def _group(leader: int) -> set[int]:
     """The processes of a group that still run."""
     found = set()

@@ -23,7 +23,7 @@ from typing import TypeVar
 
 from oncemq.cli.exits import Exit
 from oncemq.cli.output import Output
-from oncemq.cli.signals import UntilInterrupted, deaf_children
+from oncemq.cli.signals import UntilInterrupted, deaf_children, uninterrupted
 from oncemq.errors import UsageError
 
 Input = TypeVar("Input")
@@ -34,7 +34,8 @@ def in_parallel(function: Callable[[Input], Result], inputs: Iterable[Input]) ->
     """Yield the results in the order of their inputs, which may be endless; only a few are worked on ahead."""
     workers = os.cpu_count() or 1
     context = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(workers, context, initializer=_begin)
+    with uninterrupted():  # Half a pool would leave a semaphore behind, and be told so by a tracker that nobody asked.
+        pool = ProcessPoolExecutor(workers, context, initializer=_begin)
     source = iter(inputs)
     try:
         # One more than can be worked on: whoever has enough waits for those that have begun, but not after Ctrl-C.
