@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Signals that ask for an end, put off for a few lines."""
+"""Signals that ask for an end, put off for a few lines, or kept from processes that are started."""
 
 from __future__ import annotations
 
 import signal
+import subprocess
+import sys
 import threading
 
 import pytest
 
-from oncemq.cli.signals import StopAsked, uninterrupted
+from oncemq.cli.signals import StopAsked, deaf_children, uninterrupted
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
@@ -51,3 +53,17 @@ def test_other_threads_need_nothing_of_it() -> None:
     thread.start()
     thread.join()
     assert steps == ["done"]
+
+
+def test_ctrl_c_while_deaf_processes_are_started_is_told_when_they_are() -> None:
+    """Ignored meanwhile, it would be lost, and the command go on as if nobody had asked."""
+    steps: list[str] = []
+    before = signal.signal(signal.SIGINT, lambda *_: steps.append("told"))
+    command = [sys.executable, "-c", "import signal; signal.raise_signal(signal.SIGINT); print('has not heard')"]
+    try:
+        with deaf_children():
+            signal.raise_signal(signal.SIGINT)
+            steps += subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout.splitlines()
+        assert steps == ["has not heard", "told"]
+    finally:
+        signal.signal(signal.SIGINT, before)

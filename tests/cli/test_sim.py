@@ -17,7 +17,7 @@ from oncemq.cli.output import Output
 from oncemq.cli.sim import tell_smallest
 from oncemq.cli.torture import Progress
 from oncemq.sim.bugs import planted
-from tests.cli.harness import Shell, wait_until
+from tests.cli.harness import DEADLINE_S, Shell, wait_until
 
 
 @pytest.fixture
@@ -86,11 +86,15 @@ def test_a_case_whose_point_is_never_reached_so_often_did_not_happen(shell: Shel
     assert "broker.after_append was reached only " in str(ended.error["text"])
 
 
-def _is_at_work(process: int) -> bool:
-    """It has workers, and listens to Ctrl-C again: it does not while it starts them."""
-    here = Path(f"/proc/{process}")
-    ignored = next(line for line in (here / "status").read_text().splitlines() if line.startswith("SigIgn"))
-    return bool((here / f"task/{process}/children").read_text()) and not int(ignored.split()[1], 16) & 1 << signal.SIGINT - 1
+def _children(process: int) -> int:
+    return len(Path(f"/proc/{process}/task/{process}/children").read_text().split())
+
+
+def _is_at_work(process: int, workers: int) -> bool:
+    """It has its workers, and listens to Ctrl-C again: it does not while it starts them."""
+    status = Path(f"/proc/{process}/status").read_text().splitlines()
+    blocked = next(line for line in status if line.startswith("SigBlk"))
+    return _children(process) >= workers and not int(blocked.split()[1], 16) & 1 << signal.SIGINT - 1
 
 
 @pytest.mark.parametrize("arguments", [("--seeds", "100000"), ("--images", "100000000"), ("--bugs",)])
@@ -99,9 +103,9 @@ def test_ctrl_c_is_told_what_was_done_so_far(arguments: tuple[str, ...]) -> None
     command = [sys.executable, "-m", "oncemq", "sim", *arguments, "--json"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True) as program:
         try:
-            wait_until(lambda: _is_at_work(program.pid), "workers were started")
+            wait_until(lambda: _children(program.pid) > 0, "it starts workers")
             os.killpg(program.pid, signal.SIGINT)
-            said, errors = program.communicate(timeout=30)
+            said, errors = program.communicate(timeout=DEADLINE_S)
         finally:
             with suppress(ProcessLookupError):
                 os.killpg(program.pid, signal.SIGKILL)
@@ -127,7 +131,7 @@ def test_ctrl_c_before_there_are_workers_leaves_no_semaphore_and_no_word_of_one(
     command = [sys.executable, "-m", "oncemq", "sim", "--bugs", "--json"]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])}
 
-    ended = subprocess.run(command, env=environment, capture_output=True, timeout=30, check=False)
+    ended = subprocess.run(command, env=environment, capture_output=True, timeout=DEADLINE_S, check=False)
 
     assert ended.returncode == 130
     assert [json.loads(line)["error"] for line in ended.stderr.splitlines()] == ["interrupted"]
@@ -144,14 +148,15 @@ def _group(leader: int) -> set[int]:
     return found
 
 
-@pytest.mark.parametrize("arguments", [("sim", "--seeds", "100000"), ("sim", "--images", "100000000")])
-def test_a_command_that_is_killed_leaves_no_worker_and_no_word_of_one(arguments: tuple[str, ...]) -> None:
-    command = [sys.executable, "-m", "oncemq", *arguments, "--json"]
+@pytest.mark.parametrize(("what", "workers"), [("--seeds", 2), ("--images", 1 + (os.cpu_count() or 1))])
+def test_a_command_that_is_killed_leaves_no_worker_and_no_word_of_one(what: str, workers: int) -> None:
+    """Once it has all of them, the one that counts semaphores for them included: half a start is not told of."""
+    command = [sys.executable, "-m", "oncemq", "sim", what, "100000000", "--json"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True) as program:
         try:
-            wait_until(lambda: _is_at_work(program.pid), "workers were started")
+            wait_until(lambda: _is_at_work(program.pid, workers), "workers were started")
             program.kill()
-            _, errors = program.communicate(timeout=30)
+            _, errors = program.communicate(timeout=DEADLINE_S)
             wait_until(lambda: not _group(program.pid), "no worker is left")
             assert b"Traceback" not in errors
         finally:

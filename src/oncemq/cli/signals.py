@@ -55,15 +55,15 @@ class UntilInterrupted:
 
 @contextmanager
 def deaf_children() -> Iterator[None]:
-    """Processes that are started in here do not hear Ctrl-C, which a terminal tells to all: whoever started them ends them."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    """Processes that are started in here do not hear Ctrl-C, which a terminal tells to all: whoever started them ends them.
+
+    Blocked, not ignored: a process inherits either, but what is blocked is told here as soon as all are started.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 @contextmanager
