@@ -25,7 +25,7 @@ import oncemq
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = Path(oncemq.__file__).resolve().parents[1]
 PEERS = ROOT / "bench" / "peers.py"
-DEADLINE_S = 60.0
+DEADLINE_S = 120.0
 
 
 def run(*words: str | Path, **environment: str) -> subprocess.CompletedProcess[str]:

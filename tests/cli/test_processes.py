@@ -20,7 +20,8 @@ from pathlib import Path
 import pytest
 
 import oncemq
-from tests.cli.harness import Program, Shell, wait_until
+from oncemq.core.slot import decode_slot
+from tests.cli.harness import DEADLINE_S, Program, Shell, wait_until
 
 pytestmark = pytest.mark.real
 
@@ -57,13 +58,21 @@ def begin_get(shell: Shell) -> tuple[subprocess.Popen[bytes], int]:
     return process, reading
 
 
-def handed_over(shell: Shell) -> int:
+def acknowledged(shell: Shell) -> int:
     return int(shell("subscription", "list", "--json").json["subscriptions"][0]["cursor"])
 
 
-def test_what_was_not_written_when_get_is_killed_is_in_doubt_and_nothing_else_is(full: Shell) -> None:
+def handed_over(home: Path) -> int:
+    """How many messages the state directory says were handed out."""
+    (path,) = home.glob("**/slot-*")
+    slot = decode_slot(path.read_bytes())
+    return slot.handed if slot is not None else 0
+
+
+def test_what_was_not_written_when_get_is_killed_is_in_doubt_and_nothing_else_is(full: Shell, tmp_path: Path) -> None:
     process, reading = begin_get(full)
-    wait_until(lambda: handed_over(full) == FITTING, "the broker has heard of the four")
+    wait_until(lambda: acknowledged(full) == FITTING, "the broker has heard of the four")
+    wait_until(lambda: handed_over(tmp_path / "home") == FITTING + 1, "the fifth is in its hands")
     process.kill()
     process.communicate()
     os.close(reading)
@@ -79,7 +88,7 @@ def test_what_was_not_written_when_get_is_killed_is_in_doubt_and_nothing_else_is
 def test_a_reader_that_goes_away_leaves_the_message_at_hand_in_doubt(full: Shell) -> None:
     process, reading = begin_get(full)
     os.close(reading)
-    _, said = process.communicate(timeout=20)
+    _, said = process.communicate(timeout=DEADLINE_S)
 
     told = full("get", "orders", "--id", "billing", "--json")
     rest = full("get", "orders", "--id", "billing", "--in-doubt", "repeat", "--all")
@@ -93,7 +102,7 @@ def test_a_reader_that_goes_away_leaves_the_message_at_hand_in_doubt(full: Shell
 def test_a_full_disk_behind_stdout_is_told_and_acknowledges_nothing(full: Shell) -> None:
     command = [sys.executable, "-m", "oncemq", "get", "orders", "--id", "billing", "--all", "--address", full.address]
     with Path("/dev/full").open("wb") as nowhere:
-        ended = subprocess.run(command, stdout=nowhere, stderr=subprocess.PIPE, check=False, timeout=20)
+        ended = subprocess.run(command, stdout=nowhere, stderr=subprocess.PIPE, check=False, timeout=DEADLINE_S)
 
     assert (ended.returncode, b"No space left" in ended.stderr) == (1, True)
     assert full("get", "orders", "--id", "billing", "--in-doubt", "repeat", "--all").out.splitlines() == VALUES

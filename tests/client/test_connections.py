@@ -235,7 +235,7 @@ def test_a_rollback_that_failed_is_told_beside_what_made_it_necessary(worker: on
     connection, killer = psycopg.connect(server), psycopg.connect(server, autocommit=True)
     with pytest.raises(ZeroDivisionError) as told, worker.transaction(connection) as transaction:
         assert transaction.get(topic, timeout=5) is not None
-        killer.execute("SELECT pg_terminate_backend(%s, 5000)", (connection.info.backend_pid,))
+        killer.execute("SELECT pg_terminate_backend(%s, 60000)", (connection.info.backend_pid,))
         raise ZeroDivisionError
     (note,) = told.value.__notes__
     assert "the rollback failed, too" in note
@@ -290,7 +290,7 @@ def test_a_connection_that_is_closed_inside_commits_nothing(worker: oncemq.Clien
 def test_a_connection_that_was_lost_says_so_itself(worker: oncemq.Client, server: str) -> None:
     """That is no mistake of the application: it catches the database's own error, as everywhere, and connects again."""
     connection, killer = psycopg.connect(server), psycopg.connect(server, autocommit=True)
-    killer.execute("SELECT pg_terminate_backend(%s, 5000)", (connection.info.backend_pid,))
+    killer.execute("SELECT pg_terminate_backend(%s, 60000)", (connection.info.backend_pid,))
     for _ in range(2):
         with pytest.raises(psycopg.OperationalError), worker.transaction(connection):
             raise AssertionError
@@ -392,7 +392,7 @@ def test_a_commit_without_an_answer_that_is_still_on_its_way_is_waited_for(
             pass
         connection.commit()
 
-    late = threading.Thread(target=commit_once_somebody_waits, args=(time.monotonic() + 5,))
+    late = threading.Thread(target=commit_once_somebody_waits, args=(time.monotonic() + 60,))
 
     def commit(_self: PostgresDatabase) -> None:
         late.start()

@@ -374,7 +374,7 @@ def test_a_commit_without_an_answer_is_looked_up_on_another_connection(worker: o
         commit = connection.commit
 
         def cut() -> None:
-            killer.execute("SELECT pg_terminate_backend(%s)", (connection.info.backend_pid,))
+            killer.execute("SELECT pg_terminate_backend(%s, 60000)", (connection.info.backend_pid,))
             commit()
 
         connection.commit = cut

@@ -30,8 +30,8 @@ from oncemq.cli.torturing.ports import reserve_port
 from oncemq.limits import MIB
 from tests.real import roles
 
-DEADLINE_S = 25.0
-"""No single wait of a test takes longer on the slowest machine we know."""
+DEADLINE_S = 120.0
+"""No single wait of a test takes longer on the slowest machine we know, with five times as much to do."""
 SOURCES = Path(oncemq.__file__).resolve().parents[1]
 CLOSE_WAIT = "08"
 

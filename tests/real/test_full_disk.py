@@ -20,7 +20,7 @@ import pytest
 import oncemq
 from oncemq.errors import WorldError
 from oncemq.limits import KIB, MIB
-from tests.real.harness import Stage, until
+from tests.real.harness import DEADLINE_S, Stage, until
 
 pytestmark = pytest.mark.real
 
@@ -72,7 +72,10 @@ class Traffic:
 
     def get_what_there_is(self) -> None:
         """Get and acknowledge everything that is stored."""
-        while messages := self.subscriber.get_many("t", 50, timeout=0.2):
+        info = next(info for info in self.subscriber.topics() if info.topic == "t")
+        while len(self.got) < info.end:
+            messages = self.subscriber.get_many("t", 50, timeout=DEADLINE_S)
+            assert messages, f"only {len(self.got)} of {info.end} came"
             self.got += [message.value.split()[0] for message in messages]
         self.subscriber.ack("t")
 

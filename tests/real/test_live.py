@@ -12,7 +12,7 @@ import pytest
 
 import oncemq
 from oncemq.limits import MIB
-from tests.real.harness import Stage, until
+from tests.real.harness import DEADLINE_S, Stage, until
 
 pytestmark = pytest.mark.real
 
@@ -55,7 +55,7 @@ def test_hundreds_of_listeners_on_one_topic_each_get_everything_pushed(make_stag
         clients = [stack.enter_context(oncemq.connect(stage.broker.address)) for _ in range(LISTENERS)]
         for client in clients:
             client.subscribe("t")
-        listeners = [client.listen("t", timeout=20) for client in clients]
+        listeners = [client.listen("t", timeout=DEADLINE_S) for client in clients]
         for listener in listeners:
             listener.next(timeout=0)
         publisher = stack.enter_context(oncemq.connect(stage.broker.address))

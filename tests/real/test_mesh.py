@@ -19,7 +19,7 @@ import oncemq
 from oncemq.cli.meshing.nodes import Node, Nodes
 from oncemq.cli.meshing.trial import Plan, run_trial
 from oncemq.limits import MESH_LEAVE_MS
-from tests.real.harness import until
+from tests.real.harness import DEADLINE_S, until
 
 pytestmark = pytest.mark.real
 
@@ -47,17 +47,17 @@ def test_what_is_put_at_one_node_is_got_at_another_through_kill_9(tmp_path: Path
     ):
         reader.subscribe("orders")
         assert writer.put("orders", b"one").stored
-        assert reader.get("orders", timeout=20).value == b"one"
+        assert reader.get("orders", timeout=DEADLINE_S).value == b"one"
         there.kill()
         writer.put_many("orders", [b"two", b"three"])
         there.start([here.mesh], QUICK)
         there.wait_until_ready()
-        assert [reader.get("orders", timeout=20).value for _ in range(2)] == [b"two", b"three"]
+        assert [reader.get("orders", timeout=DEADLINE_S).value for _ in range(2)] == [b"two", b"three"]
         here.kill()
         here.start([there.mesh], QUICK)
         here.wait_until_ready()
         writer.put("orders", b"four")
-        assert reader.get("orders", timeout=20).value == b"four"
+        assert reader.get("orders", timeout=DEADLINE_S).value == b"four"
         assert reader.get_many("orders", timeout=1) == []
 
 
@@ -82,7 +82,7 @@ def test_a_trial_that_is_asked_to_end_leaves_no_node_behind(tmp_path: Path) -> N
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as trial:
         until(lambda: len(processes_below(tmp_path)) == 3, "all nodes run")
         trial.terminate()
-        _, errors = trial.communicate(timeout=60)
+        _, errors = trial.communicate(timeout=DEADLINE_S)
 
     assert (trial.returncode, "Traceback" in errors) == (130, False)
     assert (processes_below(tmp_path), list(tmp_path.iterdir())) == ([], [])
@@ -101,7 +101,7 @@ def test_a_mesh_that_was_wholly_killed_comes_back_without_its_contacts(tmp_path:
                 node.wait_until_ready()
             with oncemq.connect(nodes[0].address) as writer:
                 writer.put("orders", b"after the storm")
-            assert reader.get("orders", timeout=20).value == b"after the storm"
+            assert reader.get("orders", timeout=DEADLINE_S).value == b"after the storm"
 
 
 def test_a_node_that_leaves_waits_until_a_neighbour_has_everything(tmp_path: Path) -> None:
@@ -129,7 +129,7 @@ def test_a_mesh_that_is_wholly_asked_to_stop_ends_without_waiting_for_somebody_w
 def _get(reader: oncemq.Client, count: int) -> list[oncemq.Message]:
     found: list[oncemq.Message] = []
     while len(found) < count:
-        more = reader.get_many("orders", count, timeout=20)
+        more = reader.get_many("orders", count, timeout=DEADLINE_S)
         assert more, f"only {len(found)} of {count} came"
         found += more
     return found
@@ -159,10 +159,10 @@ def test_what_is_put_at_one_node_is_pushed_to_listeners_at_another(tmp_path: Pat
         is_listening = threading.Event()
         thread = threading.Thread(target=listen)
         thread.start()
-        assert is_listening.wait(20)
+        assert is_listening.wait(DEADLINE_S)
         with oncemq.connect(here.address) as writer:
             writer.put_many("orders", [b"one", b"two", b"end"])
-        thread.join(20)
+        thread.join(DEADLINE_S)
         assert heard == [b"one", b"two", b"end"]
 
 
@@ -177,7 +177,7 @@ def test_a_transaction_reaches_the_other_nodes_as_a_whole(tmp_path: Path) -> Non
         with worker.transaction() as transaction:
             transaction.put("a", b"one")
             transaction.put("b", b"one")
-        assert {reader.get(timeout=20).topic for _ in range(2)} == {"a", "b"}
+        assert {reader.get(timeout=DEADLINE_S).topic for _ in range(2)} == {"a", "b"}
 
 
 def test_a_neighbour_that_stands_still_is_expelled_and_catches_up(tmp_path: Path) -> None:
