@@ -84,6 +84,9 @@ def kept_from(low: int, *, count: int = 10) -> list[Event]:
         pytest.param("", "", 10, False, id="nothing was asked for"),
         pytest.param("forever", "size:5000", 6, False, id="a step below the limit"),
         pytest.param("forever", "size:5000", 7, True, id="more than a step below the limit"),
+        pytest.param("forever", "age:5", 5, False, id="old enough for the limit"),
+        pytest.param("forever", "age:5", 6, True, id="too young for the limit"),
+        pytest.param("age:8", "age:5", 5, False, id="the limit does not ask what was to be kept"),
         pytest.param("size:3000", "size:5000", 7, False, id="no more was to be kept"),
         pytest.param("size:3000", "size:5000", 8, True, id="neither limit nor retention explains it"),
     ],
@@ -105,6 +108,15 @@ def test_a_gap_that_is_told_lay_above_the_limit(operation: str, end: int, *, gui
     found = check([created("", "size:2000"), *kept_from(10)[:-1], told, *kept_from(10)[-1:]])
 
     assert ("kept-too-little" in found) is guilty
+
+
+@pytest.mark.parametrize("operation", ["gap", "missed"])
+@pytest.mark.parametrize(("end", "guilty"), [(6, False), (7, True)])
+def test_a_gap_that_is_told_was_older_than_the_limit(operation: str, end: int, *, guilty: bool) -> None:
+    """The newest in it was put at second six, or at five, and it is told at eleven."""
+    told = event("sub", operation, 11, subscription="sub", topic_id="7", first=0, end=end)
+
+    assert ("kept-too-little" in check([created("", "age:5"), *kept_from(10), told])) is guilty
 
 
 def test_what_a_broker_that_was_set_back_has_lost_is_not_too_old() -> None:

@@ -83,13 +83,22 @@ def _is_enough(evidence: Evidence, created: Event) -> bool:
     """Whether what is left of a topic that has lost something accounts for it."""
     topic, retain = str(created["topic_id"]), str(created["retain"])
     left = _left_bytes(evidence, topic)
-    limit = _floor_of(created)
+    limit, oldest_us = _floor_of(created), _age_us(str(created["limit"]))
     if limit is not None and left >= limit:
         return True  # The limit may have taken what is gone, whatever was to be kept.
+    if oldest_us is not None and not _is_young_gone(evidence, topic, oldest_us):
+        return True  # Likewise.
     kind, _, number = retain.partition(":")
     if kind == "size":
         return left >= int(number)
-    return kind != "forever" and (kind != "age" or not _is_young_gone(evidence, topic, int(number) * 1_000_000))
+    kept_us = _age_us(retain)
+    return kind != "forever" and (kept_us is None or not _is_young_gone(evidence, topic, kept_us))
+
+
+def _age_us(terms: str) -> int | None:
+    """How old a message must be before it may go, or None if that is not by age."""
+    kind, _, number = terms.partition(":")
+    return int(number) * 1_000_000 if kind == "age" else None
 
 
 def _floor_of(created: Event) -> int | None:
@@ -114,9 +123,13 @@ def _is_young_gone(evidence: Evidence, topic: str, age_us: int) -> bool:
 
 
 def _cut_off(evidence: Evidence) -> Iterator[str]:
-    """Whoever is told a gap is told of what lay above the limit: behind it there is as much as the limit leaves, or was put."""
+    """Whoever is told a gap is told of what lay above the limit: behind it there is as much as the limit leaves, or was put.
+
+    Or of what was too old: nothing in it was put so late that the limit could not have reached it.
+    """
     if evidence.forks.broker:
         return  # Where a topic ended when somebody was told is not known any more.
+    yield from _cut_off_young(evidence)
     floors = {str(event["topic_id"]): floor for event in evidence.of("created") if (floor := _floor_of(event)) is not None}
     ends = {str(event["topic_id"]): int(event["end"] or 0) for event in evidence.of("end")}
     longest = RECORD_BYTES_MAX + max((len(message) for message in evidence.invoked), default=0)
@@ -126,3 +139,20 @@ def _cut_off(evidence: Evidence) -> Iterator[str]:
             continue
         if (ends[topic] - end) * longest < floors[topic]:
             yield f"{event['process']} was told that {topic} begins at {end}, its limit leaves more than {ends[topic] - end}"
+
+
+def _cut_off_young(evidence: Evidence) -> Iterator[str]:
+    ages = {str(event["topic_id"]): age_us for event in evidence.of("created") if (age_us := _age_us(str(event["limit"])))}
+    if not ages:
+        return
+    put_us: dict[str, int] = {}
+    for event in evidence.of("put", "invoke"):
+        put_us.setdefault(str(event["message"]), int(event["t"] or 0))
+    for index, event in evidence.steps("gap", "missed"):
+        topic, told_us = str(event["topic_id"]), int(event["t"] or 0)
+        if topic not in ages or evidence.forks.was_touched(str(event["process"]), index):
+            continue
+        gone = [evidence.shown.get((topic, offset)) for offset in range(int(event["first"] or 0), int(event["end"] or 0))]
+        young = [message for message in gone if message and put_us.get(message, 0) >= told_us - ages[topic]]
+        if young:
+            yield f"{event['process']} was told that {young[:3]} are gone from {topic}, which are younger than its limit"

@@ -326,6 +326,18 @@ def takes_more_than_its_limit_says(patch: Patch) -> None:
     patch.set(retention, "_beyond", greedy)
 
 
+@bug
+def cuts_off_what_is_young(patch: Patch) -> None:
+    """A limit by age takes what is a quarter of it old."""
+    beyond: Any = retention._beyond
+
+    def hasty(topic: Any, limit: Any, *store: Any, at_most: bool) -> Any:
+        is_aged = at_most and limit.age_us is not None
+        return beyond(topic, _quarter(limit) if is_aged else limit, *store, at_most=at_most)
+
+    patch.set(retention, "_beyond", hasty)
+
+
 def _quarter(kept: Retention) -> Retention:
     age_us, size_bytes = kept.age_us, kept.size_bytes
     return Retention(kept.is_forever, age_us and age_us // 4, size_bytes and size_bytes // 4)

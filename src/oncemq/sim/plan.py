@@ -49,6 +49,8 @@ KEEPING = 0.25
 """How many worlds have a topic that nobody subscribes to, and somebody who puts there."""
 MIXED = 0.5
 """How many worlds with a limit have topics without one as well."""
+AGED = 0.2
+"""How many worlds have a limit by age, in which clocks do not jump: ages say nothing where they do."""
 SPARSE = 0.25
 """How many worlds have somebody who is stuck, and small segments: so small that the cleaner finds something to do."""
 
@@ -131,6 +133,14 @@ def draw_keeping(plan: Plan, random: Random) -> None:
         plan.unlimited = plan.topics[: random.randrange(1, len(plan.topics) + 1)]
 
 
+def draw_ages(plan: Plan, random: Random) -> None:
+    """Draw limits by age, where there are none by size."""
+    is_aged, limit, kept_limit = random.random() < AGED, random.choice(["age:1", "age:5"]), random.choice(["age:1", "age:5"])
+    if is_aged and "clock_jump" not in plan.classes:
+        plan.limit = plan.limit or limit
+        plan.kept_limit = plan.kept_limit or kept_limit
+
+
 def plan_of(random: Callable[[str], Random]) -> Plan:
     """Draw a whole world, each part of it from its own stream."""
     plan = draw_plan(random("plan"))
@@ -145,4 +155,5 @@ def plan_of(random: Callable[[str], Random]) -> Plan:
     plan.relays, plan.ledgers = int(once.random() < 0.5), int(once.random() < 0.5)
     plan.receivers = int(once.random() < 0.5 and plan.batch_max < BULK)  # One message and one sync at a time: not in bulk.
     draw_keeping(plan, random("plan/keeping"))
+    draw_ages(plan, random("plan/ages"))
     return plan
