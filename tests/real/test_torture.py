@@ -18,7 +18,9 @@ from typing import Any
 
 import pytest
 
-from oncemq.cli.torturing.recorder import Recorder, events_of, merged
+import oncemq
+from oncemq.cli.torturing.recorder import Recorder, events_of, history_of, merged
+from oncemq.cli.torturing.roles import Librarian, Part
 from oncemq.cli.torturing.store import Ext4
 from oncemq.cli.torturing.tools import NotPossible
 from oncemq.cli.torturing.verdict import judge
@@ -180,6 +182,18 @@ def test_what_was_asked_for_again_while_in_doubt_is_not_twice() -> None:
 
 def test_what_was_confirmed_and_is_not_stored_is_missing() -> None:
     assert figures(A, B, *put(9, "c", 2)) == (1, 0, 1)
+
+
+@pytest.mark.parametrize(("deleted", "laws"), [("", set()), ("orders", {"kept-too-little"})])
+def test_a_topic_that_is_gone_although_nobody_deleted_it_is_found(tmp_path: Path, deleted: str, laws: set[str]) -> None:
+    with oncemq.Broker(tmp_path / "broker") as broker, oncemq.connect(broker.address) as somebody:
+        librarian = Librarian(Part("prepare", "harness", 1, broker.address, str(tmp_path), ("orders", "payments"), "1"))
+        librarian.prepare()
+        if deleted:
+            somebody.admin.delete_topic(deleted)
+        librarian.read()
+
+    assert set(judge(merged(history_of(tmp_path, "harness").parent)).violations) == laws
 
 
 def test_half_a_line_is_no_event_and_histories_are_merged_by_time(tmp_path: Path) -> None:

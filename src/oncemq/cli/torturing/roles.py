@@ -338,7 +338,8 @@ def _seen_row(message: Message) -> Event:
 
 
 def _log_row(message: Message) -> Event:
-    return {**_seen_row(message), "stream": message.source.stream.hex(), "number": message.put_number}
+    place: Event = {"stream": message.source.stream.hex(), "number": message.put_number}
+    return {**_seen_row(message), **place, "size_bytes": len(message.value)}
 
 
 # --- the run's own errands ------------------------------------------------------------------------------
@@ -351,18 +352,23 @@ class Librarian(Application):
         """All topics but one keep everything; because of that one old segments die as well."""
         with connect(self.part.address) as client:
             for topic in self.part.topics:
-                client.admin.create_topic(topic, retain="" if topic == FLEETING else "forever")
+                info = client.admin.create_topic(topic, retain="" if topic == FLEETING else "forever")
+                terms: Event = {"retain": info.retain, "limit": info.limit, "step_bytes": 0}
+                self.recorder.note("ok", "created", topic_id=str(info.topic_id), name=topic, **terms)
 
     def read(self) -> None:
         """The last word on what is stored."""
         with connect(self.part.address) as client:
+            self.recorder.note("ok", "topics", number=len(client.topics()))
             for topic in self.part.topics:
                 while not self._has_read(client, topic):
                     pass
 
     def _has_read(self, client: Client, topic: str) -> bool:
-        """Read a topic whole; False if something everybody has was trimmed meanwhile."""
-        (info,) = client.admin.topics(topic)
+        """Read a topic whole; False if something everybody has was trimmed meanwhile. One that is gone is no news here."""
+        info = next(iter(client.admin.topics(topic)), None)
+        if info is None:
+            return True
         try:
             messages = list(client.read(topic, info.low, info.end))
         except Gap:
