@@ -56,6 +56,19 @@ def test_tasks_that_begin_offline_open_one_session(play: Play) -> None:
     play(script)
 
 
+def test_a_connection_that_was_never_opened_is_told_and_the_turn_goes_on(play: Play) -> None:
+    async def script(connect: Any, topic: str) -> None:
+        async with await connect() as client:
+            await client.subscribe(topic)
+            with pytest.raises(oncemq.UsageError, match="the connection is None"):
+                async with client.transaction(None):
+                    raise AssertionError
+            async with asyncio.timeout(5), client.transaction() as transaction:
+                transaction.put(topic, b"0")
+
+    play(script)
+
+
 def test_a_transaction_is_used_inside_its_block(play: Play) -> None:
     async def script(connect: Any, topic: str) -> None:
         async with await connect() as client:

@@ -284,6 +284,15 @@ def test_a_connection_that_is_not_known_is_refused_with_the_interface(worker: on
         worker.transaction(object())
 
 
+def test_a_connection_that_was_never_opened_is_told(worker: oncemq.Client, topic: str) -> None:
+    """None was as good as no connection: the transaction was the broker's own, and the effects were not part of it."""
+    with pytest.raises(oncemq.UsageError, match=r"connection is None: open it before client\.transaction\(connection\)"):
+        worker.transaction(None)
+    with worker.transaction() as transaction:
+        message = transaction.get(topic, timeout=5)
+    assert message is not None and message.value == b"0"
+
+
 @pytest.mark.parametrize("table", ["", "a b", "x; DROP TABLE y", "1st", "ä"])
 def test_a_table_needs_a_plain_name(worker: oncemq.Client, tmp_path: Any, table: str) -> None:
     base = sqlite_base(tmp_path / "a.db")

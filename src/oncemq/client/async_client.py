@@ -23,6 +23,7 @@ from oncemq.client.arguments import milliseconds
 from oncemq.client.async_admin import AsyncAdmin
 from oncemq.client.bridge import run
 from oncemq.client.client import Client
+from oncemq.client.databases import NO_CONNECTION
 from oncemq.client.effects import NO_PUTS, TABLE, DatabaseTransaction
 from oncemq.client.listening import Listener, Taken
 from oncemq.client.puts import Waiting
@@ -197,15 +198,13 @@ class AsyncClient:
         inner = Receive(client._receiving, topic, milliseconds(timeout), client._transactions.resolve)
         return AsyncReceive(inner, self._turns.setdefault(topic, Floor()))
 
-    def transaction(self, connection: object | None = None, *, table: str = TABLE, durable: bool = True) -> AsyncTransaction:
+    def transaction(self, connection: object = NO_CONNECTION, *, table: str = TABLE, durable: bool = True) -> AsyncTransaction:
         """Consume, process and produce as one, inside `async with`; see Client.transaction. The connection is a blocking one.
 
         Tasks with a transaction take turns: others put, get and listen meanwhile.
         """
-        if connection is None:
-            return AsyncTransaction(self._client.transaction, self._floor, self._numbers, has_effects=False)
         begin = partial(self._client.transaction, connection, table=table, durable=durable)
-        return AsyncTransaction(begin, self._floor, self._numbers, has_effects=True)
+        return AsyncTransaction(begin, self._floor, self._numbers, has_effects=connection is not NO_CONNECTION)
 
     # --- life ------------------------------------------------------------------------------------------
 

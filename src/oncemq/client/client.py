@@ -20,7 +20,7 @@ import msgspec
 
 from oncemq.client.admin import Admin
 from oncemq.client.arguments import as_bytes, as_topics, flags, milliseconds, start_of, whole
-from oncemq.client.databases import database_of
+from oncemq.client.databases import NO_CONNECTION, database_of
 from oncemq.client.effects import TABLE, DatabaseTransaction, Effects
 from oncemq.client.gets import Gets
 from oncemq.client.listening import BlockListener, Ears, Listener, MessageListener
@@ -352,7 +352,7 @@ class Client:
     @overload
     def transaction(self, connection: object, *, table: str = TABLE, durable: bool = True) -> DatabaseTransaction: ...
     def transaction(
-        self, connection: object | None = None, *, table: str = TABLE, durable: bool = True
+        self, connection: object = NO_CONNECTION, *, table: str = TABLE, durable: bool = True
     ) -> Transaction | DatabaseTransaction:
         """Consume, process and produce as one: what it gets is finished and what it puts is stored together, or not at all.
 
@@ -373,7 +373,7 @@ class Client:
         self._check_open()
         if self._transactions.is_open or self._effects.is_open:
             raise UsageError("a client has one transaction at a time: leave the other one first")
-        if connection is None:
+        if connection is NO_CONNECTION:
             return Transaction(self._transactions)
         return DatabaseTransaction(self._effects, database_of(connection), connection, table, durable=durable)
 

@@ -22,6 +22,8 @@ from oncemq.limits import DATABASE_LOCK_WAIT_MS
 SAVEPOINT = "oncemq"
 JOURNAL_HEADER_BYTES = 28
 """As much of a rollback journal as changes with its first page, whatever becomes of the file after a commit."""
+NO_CONNECTION = object()
+"""What transaction() has where no connection was given. Not None: that is a connection which was never opened."""
 Row = Sequence[Any]
 
 
@@ -69,6 +71,11 @@ def _as_text(rows: Sequence[Row]) -> list[Row]:
 
 def database_of(connection: object) -> Database:
     """Return the adapter for a connection; raise UnsupportedDatabase, with the interface, for what is not known."""
+    if connection is None:
+        raise UsageError(
+            "the connection is None: open it before client.transaction(connection), to commit effects and place as one; "
+            "client.transaction() without an argument is a transaction of the broker alone"
+        )
     if isinstance(connection, sqlite3.Connection):
         return SqliteDatabase(connection)
     of_psycopg = {kind.__name__ for kind in type(connection).__mro__ if kind.__module__.split(".")[0] == "psycopg"}
