@@ -88,7 +88,7 @@ class Director:
     def run(self, seconds: float) -> None:
         """Load with kills for so long, counted from when everybody has begun; then let everything come to its end."""
         names = [player.name for player in (*self._stage.publishers, *self._stage.subscribers)]
-        self.wait(lambda: all(self.facts.latest(name) for name in names), "begin")
+        self.wait(lambda: all(self.facts.latest(name) for name in names), "everybody has begun")
         stage, until_s = self._stage, time.monotonic() + seconds
         self._kill_due_s = time.monotonic() + _KILL_PAUSE_S[0]
         while time.monotonic() < until_s:
@@ -98,14 +98,15 @@ class Director:
         stage.may_end = True
         for word, players in ((LOAD_OVER, stage.publishers), (MAY_END, stage.subscribers)):
             (stage.directory / word).touch()
-            self.wait(lambda: all(player.is_done for player in players), "come to an end")  # noqa: B023 - called at once
+            self.wait(lambda: all(player.is_done for player in players), "everybody is done")  # noqa: B023 - called at once
 
-    def wait(self, is_done: Callable[[], bool], what: str, within_s: float = _DRAIN_S) -> None:
-        """Go on looking until something is so."""
+    def wait(self, is_done: Callable[[], bool], until: str, within_s: float = _DRAIN_S) -> None:
+        """Go on looking until something is so; `until` says what."""
         deadline_s = time.monotonic() + within_s
         while not is_done():
             if time.monotonic() > deadline_s:
-                raise TortureFailed(f"somebody did not {what} within {within_s:.0f} s")
+                text = f"waited {within_s:.0f} s in vain until {until}: if this machine has much else to do, try again"
+                raise TortureFailed(text)
             self._look()
 
     def _look(self) -> None:
