@@ -7,6 +7,7 @@ Next: client/client.py.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 
 from oncemq.errors import UsageError
@@ -45,6 +46,18 @@ def as_topics(topic: object) -> tuple[str, ...]:
     if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
         raise UsageError(f"a topic is text, or several in a list or tuple, not {topic!r}"[:200])
     return tuple(map(str.__str__, names))
+
+
+def with_keys(values: Iterable[bytes], keys: Sequence[bytes | None] | None) -> tuple[Iterable[bytes], list[bytes | None] | None]:
+    """The values of a put_many with one key, or None, each; without keys the values as they come."""
+    if keys is None:
+        return values, None
+    if not isinstance(keys, Iterable):
+        raise UsageError(f"keys are a list with one key (or None) per value, not {type(keys).__name__}")
+    known, given = list(values), list(keys)
+    if len(known) != len(given):
+        raise UsageError(f"{len(known)} values and {len(given)} keys: give one key (or None) per value")
+    return known, given
 
 
 def whole(number: object, what: str, lowest: int) -> int:

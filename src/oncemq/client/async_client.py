@@ -61,6 +61,7 @@ class AsyncClient:
         self._end = asyncio.Lock()
         """Held by who closes: another who does so finds it closed, and leaves alone what may be somebody else's by then."""
         self.admin = AsyncAdmin(client.admin, self._commands)
+        client._alone.stay_here()
         client._effects.is_shared = True  # Tasks beside a database transaction put what they like: here its own one is stopped.
 
     def __repr__(self) -> str:

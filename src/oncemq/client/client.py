@@ -3,23 +3,23 @@
 
 May not: hold a rule or start a thread. The caller's thread sends and polls; between two calls nothing happens.
 The idea: three runners share one session: Puts (outbox and window), Gets (slots and prefetch), Admin (everything else).
-A Client belongs to one thread at a time.
+A Client belongs to one thread at a time (client/alone.py).
 Next: client/puts.py, client/gets.py, client/admin.py.
 """
 
 from __future__ import annotations
 
-import logging
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
+from threading import get_ident
 from types import TracebackType
 from typing import Literal, Self, TypeVar, overload
 
-import msgspec
-
 from oncemq.client.admin import Admin
-from oncemq.client.arguments import as_bytes, as_topics, flags, milliseconds, start_of, whole
+from oncemq.client.alone import IN_PASSING, alone, handing_out
+from oncemq.client.arguments import as_bytes, as_topics, flags, milliseconds, start_of, whole, with_keys
+from oncemq.client.closing import say_goodbye
 from oncemq.client.databases import NO_CONNECTION, database_of
 from oncemq.client.effects import TABLE, DatabaseTransaction, Effects
 from oncemq.client.gets import Gets
@@ -33,7 +33,6 @@ from oncemq.client.transactions import Transaction, Transactions
 from oncemq.core.identity import Leftovers
 from oncemq.core.packets import (
     CommandDone,
-    Goodbye,
     Packet,
     Subscribe,
     SubscribeDone,
@@ -51,7 +50,6 @@ from oncemq.model.message import Headers, Message, Receipt, Receipts
 from oncemq.model.names import check_topic
 from oncemq.model.view import Block
 
-log = logging.getLogger("oncemq.client")
 Answer = TypeVar("Answer", bound=Packet)
 
 
@@ -61,6 +59,7 @@ class Client:
 
     def __init__(self, session: Session, puts: Puts, gets: Gets) -> None:
         self._session = session
+        self._alone = session.alone
         self._puts = puts
         self._gets = gets
         self._held = gets.held
@@ -152,20 +151,37 @@ class Client:
         """
         if type(value) is not bytes:
             value = as_bytes(value)
-        if (type(strict), type(wait)) != (bool, bool):
+        if not ((wait is False or wait is True) and (strict is False or strict is True)):
             flags(strict=strict, wait=wait)
         topics = (topic,) if type(topic) is str else as_topics(topic)
         if wait:
-            self._check_open()
-            entry = self._puts.put_one(topics, value, key, headers, strict)
-            receipts = [outcome.receipt(0) for outcome in entry.outcomes()]
+            receipts = self._put_one(topics, value, key, headers, strict)
             return receipts[0] if isinstance(topic, str) else receipts
-        block = self._open_blocks.get((topics, strict)) or self._open_block(topics, strict=strict)
-        block.add(value, self._wall_us(), key, headers)
-        if block.is_full:
-            self._hand_over(block)
+        alone = self._alone
+        before = alone.inside
+        if before:
+            alone.expect_mine()
+        else:
+            alone.inside = IN_PASSING
+        try:
+            block = self._open_blocks.get((topics, strict)) or self._open_block(topics, strict=strict)
+            block.add(value, self._wall_us(), key, headers)
+            if block.is_full:
+                alone.inside = get_ident()
+                self._hand_over(block)
+        finally:
+            alone.inside = before
         return None
 
+    @alone
+    def _put_one(
+        self, topics: tuple[str, ...], value: bytes, key: bytes | None, headers: Headers | None, strict: bool
+    ) -> list[Receipt]:
+        self._check_open()
+        entry = self._puts.put_one(topics, value, key, headers, strict)
+        return [outcome.receipt(0) for outcome in entry.outcomes()]
+
+    @alone
     def put_many(
         self,
         topic: str | list[str] | tuple[str, ...],
@@ -178,15 +194,9 @@ class Client:
         self._check_open()
         flags(strict=strict)
         topics = as_topics(topic)
-        if keys is not None and not isinstance(keys, Iterable):
-            raise UsageError(f"keys are a list with one key (or None) per value, not {type(keys).__name__}")
-        given = None if keys is None else list(keys)
-        if given is not None:
-            values = list(values)
-            if len(values) != len(given):
-                raise UsageError(f"{len(values)} values and {len(given)} keys: give one key (or None) per value")
-        return self._puts.put_many(topics, values, given, strict=strict)
+        return self._puts.put_many(topics, *with_keys(values, keys), strict=strict)
 
+    @alone
     def flush(self, timeout: float | None = None) -> int:
         """Have every put confirmed; return how many messages were since the last flush. Raises PutPending if not all are."""
         self._check_open()
@@ -206,6 +216,7 @@ class Client:
 
     # --- subscribe -------------------------------------------------------------------------------------
 
+    @alone
     def subscribe(
         self,
         topic: str,
@@ -246,6 +257,7 @@ class Client:
             self._gets.add(info)
         return info
 
+    @alone
     def unsubscribe(self, topic: str) -> None:
         """End the subscription. Raises NoSuchTopic or NotSubscribed if there is none."""
         self._check_open()
@@ -266,46 +278,51 @@ class Client:
         Returns None if none came. The call finishes the message the last call handed out. After a crash it raises
         InDoubt until settle() has said what to do with what was handed out then. Over all topics: up to 1,024 subscriptions.
         """
-        held = self._held.get(topic) if type(topic) is str else None
-        if held is not None:
-            subscriber = held.subscriber
-            message = subscriber.take_ready()
-            if message is not None:
-                held.place.write(subscriber.slot)
-                subscriber.given += 1
-                return message
+        alone = self._alone
+        before = alone.inside
+        if before:
+            alone.expect_mine()
+        else:
+            alone.inside = IN_PASSING
         try:
-            taken = self._get(topic, timeout)
+            held = self._held.get(topic) if type(topic) is str else None
+            if held is not None:
+                subscriber = held.subscriber
+                message = subscriber.take_ready()
+                if message is not None:
+                    held.place.write(subscriber.slot)
+                    subscriber.given += 1
+                    return message
+        finally:
+            alone.inside = before
+        return self._get(topic, timeout)
+
+    @handing_out
+    def _get(self, topic: str | None, timeout: float | None) -> tuple[Subscriber, int, Message] | None:
+        self._check_open()
+        timeout_ms = milliseconds(timeout)
+        try:
+            taken = self._gets.get_any(timeout_ms) if topic is None else self._gets.get(check_topic(topic), timeout_ms)
         except Gap as gap:
             self._gets.pass_over(gap)
             raise
-        if taken is None:
-            return None
-        subscriber, message = taken
-        subscriber.given += 1  # Last: whatever interrupts us before this line, the message is not lost but handed out next.
-        return message
-
-    def _get(self, topic: str | None, timeout: float | None) -> tuple[Subscriber, Message] | None:
-        self._check_open()
-        if topic is None:
-            return self._gets.get_any(milliseconds(timeout))
-        return self._gets.get(check_topic(topic), milliseconds(timeout))
+        return None if taken is None else (taken[0], 1, taken[1])
 
     def get_many(self, topic: str, count: int = 1000, timeout: float | None = None) -> list[Message]:
         """Return up to `count` messages as soon as there is one; [] if none came in time. Finishes all handed out before."""
+        return self._get_many(topic, whole(count, "the count of get_many", 1), timeout) or []
+
+    @handing_out
+    def _get_many(self, topic: str, count: int, timeout: float | None) -> tuple[Subscriber, int, list[Message]] | None:
         self._check_open()
-        count = whole(count, "the count of get_many", 1)
         try:
             taken = self._gets.get_many(check_topic(topic), min(count, GET_MANY_MAX), milliseconds(timeout))
         except Gap as gap:
             self._gets.pass_over(gap)
             raise
-        if taken is None:
-            return []
-        subscriber, messages = taken
-        subscriber.given += len(messages)
-        return messages
+        return None if taken is None else (taken[0], len(taken[1]), taken[1])
 
+    @alone
     def ack(self, topic: str) -> None:
         """Say that everything get() or listen() handed out on this topic is finished, without getting the next message."""
         self._check_open()
@@ -328,6 +345,7 @@ class Client:
         """
         return BlockListener(self._listen(topics, timeout))
 
+    @alone
     def _listen(self, topics: tuple[str, ...], timeout: float | None) -> Ears:
         self._check_open()
         self._session.ensure()
@@ -377,6 +395,7 @@ class Client:
             return Transaction(self._transactions)
         return DatabaseTransaction(self._effects, database_of(connection), connection, table, durable=durable)
 
+    @alone
     def in_doubt(self, topic: str | None = None) -> list[Message]:
         """Return the messages that were handed out before a crash and may or may not have been handled."""
         self._check_open()
@@ -384,6 +403,7 @@ class Client:
         topics = [check_topic(topic)] if topic is not None else list(self._held)
         return [message for name in topics for message in self._gets.in_doubt(name)]
 
+    @alone
     def settle(self, topic: str, choice: str) -> None:
         """Resolve what is in doubt or damaged: "repeat" hands it out again, "skip" counts it as finished."""
         self._check_open()
@@ -396,6 +416,7 @@ class Client:
         first, behind = whole(offset, "an offset", 0), min(whole(end, "an end offset", 0), OFFSET_MAX)
         return read_range(self._session, check_topic(topic), first, behind)
 
+    @alone
     def subscriptions(self) -> list[str]:
         """The topics this client subscribes to."""
         self._check_open()
@@ -412,6 +433,7 @@ class Client:
     def __enter__(self) -> Self:
         return self
 
+    @alone
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         try:
             if kind is None and not self._is_closed:
@@ -423,6 +445,7 @@ class Client:
         if not getattr(self, "_is_closed", True):
             warnings.warn(f"unclosed {self!r}", ResourceWarning, source=self, stacklevel=2)
 
+    @alone
     def close(self) -> int:
         """Send what is pending for up to five seconds, or once if the broker was just found away; return how many stay.
 
@@ -432,7 +455,7 @@ class Client:
             return 0
         try:
             problem = self._transactions.flush_at_close() if self.pending else None
-            self._say_goodbye(self.pending)
+            say_goodbye(self._session, self._puts, self._gets, self.pending)
         finally:
             self._abandon()
         if problem is not None:
@@ -451,20 +474,6 @@ class Client:
         """As after kill -9: nothing is released, because there is nobody left to do it."""
         self._is_closed = True
         self._session.close()
-
-    def _say_goodbye(self, left: int) -> None:
-        self._gets.close()
-        self._puts.retire()
-        state, publisher = self._session.state, self._puts.publisher
-        if self._session.welcome is None:
-            return
-        if left == 0:
-            try:
-                self._session.try_once(Goodbye(self._session.id))
-            except Refused as problem:
-                log.debug("no goodbye: %s", problem)
-        confirmed = {stream.hex(): number for stream, number in publisher.confirmed.items()}
-        state.save(msgspec.structs.replace(state.identity, confirmed=confirmed))
 
     # --- inside ----------------------------------------------------------------------------------------
 

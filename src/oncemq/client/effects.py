@@ -17,6 +17,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
+from oncemq.client.alone import alone
 from oncemq.client.arguments import flags, milliseconds, whole
 from oncemq.client.databases import Database
 from oncemq.client.feeds import NO_BOOKMARK, Bookmark, Feed
@@ -259,6 +260,7 @@ class DatabaseTransaction:
         if not name.replace("_", "a").isalnum() or not name.isascii() or name[:1].isdigit():
             raise UsageError(f"table {name[:60]!r} is not valid: use ASCII letters, digits and '_', not beginning with a digit")
         self._effects = effects
+        self._alone = effects.session.alone
         self._database = database
         self._table = Table(database, name, effects.session)
         self._how = connection, name, durable
@@ -273,6 +275,7 @@ class DatabaseTransaction:
             raise
         return self
 
+    @alone
     def _enter(self) -> None:
         if self._is_used:
             raise UsageError("a transaction is used once: ask the client for another one")
@@ -293,6 +296,7 @@ class DatabaseTransaction:
         found = self.get_many(topic, 1, timeout)
         return found[0] if found else None
 
+    @alone
     def get_many(self, topic: str, count: int = 1000, timeout: float | None = None) -> list[Message]:
         """Return up to `count` messages as soon as there is one; [] if none came in time."""
         self._check_open()
@@ -405,6 +409,7 @@ class DatabaseTransaction:
             self._end(problem)
             raise
 
+    @alone
     def _leave(self, error: BaseException | None, *, is_done: bool) -> None:
         self._is_open = False
         if is_done:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 from weakref import WeakSet
 
+from oncemq.client.alone import NOBODY
 from oncemq.client.client import Client
 
 _clients: WeakSet[Client] = WeakSet()
@@ -27,6 +28,7 @@ def _on_fork() -> None:
     for client in list(_clients):
         if not client._is_closed:
             client._is_closed = True
+            client._alone.inside = NOBODY  # Whoever it was is not in this process.
             client._puts.open_blocks.clear()
             client._gets.held.clear()  # What was fetched ahead is the parent's to hand out.
             client._session.state.leave()

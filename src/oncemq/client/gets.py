@@ -65,6 +65,7 @@ class Held:
 class Gets:
     def __init__(self, session: Session, *, in_doubt: str, bytes_max: int = GET_BYTES) -> None:
         self._session = session
+        self.alone = session.alone
         self._in_doubt = in_doubt
         self._bytes_max = bytes_max
         self.held: dict[str, Held] = {}

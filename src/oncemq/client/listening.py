@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Generic, NamedTuple, Self, TypeVar
 
+from oncemq.client.alone import IN_PASSING, alone, handing_out
 from oncemq.client.arguments import milliseconds
 from oncemq.client.gets import Gets, Held
 from oncemq.client.live import Live
@@ -41,6 +42,7 @@ class Listener(Generic[Taken]):
     """One listener. It ends when its time is over without a message, or when none of its subscriptions is left."""
 
     def __init__(self, ears: Ears) -> None:
+        self._alone = ears.gets.alone
         self._live = ears.live
         self._gets = ears.gets
         self._timeout_ms = ears.timeout_ms
@@ -58,28 +60,23 @@ class Listener(Generic[Taken]):
         return self
 
     def __next__(self) -> Taken:
-        taken = self._take(self._timeout_ms) if not self._is_ended else None
+        taken = self._step(self._timeout_ms) if not self._is_ended else None
         if taken is None:
             self.close()
             raise StopIteration
-        subscriber, count, item = taken
-        subscriber.given += count  # Last: whatever interrupts us before this line, the same is handed out next.
-        return item
+        return taken
 
     def next(self, timeout: float | None = None) -> Taken | None:
         """Wait for one more, up to `timeout` seconds; None if none came. Goes on where a `for` loop would have ended."""
-        taken = self._take(milliseconds(timeout))
-        if taken is None:
-            return None
-        subscriber, count, item = taken
-        subscriber.given += count
-        return item
+        return self._step(milliseconds(timeout))
 
+    @alone
     def finish(self) -> None:
         """Say that what was handed out is finished, without waiting for the next; the broker is told a little later."""
         self._check_open()
         self._finish_last()
 
+    @alone
     def close(self) -> None:
         """Stop listening. The subscriptions stay, and so does the last thing handed out: get() or listen() finishes it."""
         self._is_ended = True
@@ -99,7 +96,8 @@ class Listener(Generic[Taken]):
 
     # --- inside ----------------------------------------------------------------------------------------
 
-    def _take(self, timeout_ms: int | None) -> tuple[Subscriber, int, Taken] | None:
+    @handing_out
+    def _step(self, timeout_ms: int | None) -> tuple[Subscriber, int, Taken] | None:
         """Have something ready within that time and hand it out; None if nothing came, or nothing is subscribed to any more."""
         self._check_open()
         try:
@@ -175,11 +173,17 @@ class MessageListener(Listener[Message]):
     """Message by message."""
 
     def __next__(self) -> Message:
-        last = self._last
-        if last is not None and len(self._followed) == 1:
-            held = last[0]
-            subscriber = held.subscriber
-            if self._gets.held.get(subscriber.topic) is held:
+        alone = self._alone
+        before = alone.inside
+        if before:
+            alone.expect_mine()
+        else:
+            alone.inside = IN_PASSING
+        try:
+            last = self._last
+            held = last[0] if last is not None and len(self._followed) == 1 else None
+            if held is not None and self._gets.held.get(held.subscriber.topic) is held:
+                subscriber = held.subscriber
                 message = subscriber.take_ready()
                 if message is not None:
                     held.place.write(subscriber.slot)
@@ -187,6 +191,8 @@ class MessageListener(Listener[Message]):
                     self._live.acknowledge_if_due(self._followed[subscriber.topic][1])
                     subscriber.given += 1
                     return message
+        finally:
+            alone.inside = before
         return super().__next__()
 
     def _is_ready(self, subscriber: Subscriber) -> bool:
@@ -209,7 +215,8 @@ class BlockListener(Listener[Block]):
     def __next__(self) -> Block:
         return self._next_ready() or super().__next__()
 
-    def _next_ready(self) -> Block | None:
+    @handing_out
+    def _next_ready(self) -> tuple[Subscriber, int, Block] | None:
         """Hand out the next block of the only subscription, if nothing but that is due."""
         if self._last is None or len(self._followed) != 1:
             return None
@@ -228,8 +235,7 @@ class BlockListener(Listener[Block]):
         if subscriber.end > subscriber.next_offset:
             self._gets.prefetch(subscriber)
         self._live.acknowledge_if_due(self._followed[subscriber.topic][1])
-        subscriber.given = block.end_offset
-        return block
+        return subscriber, len(block), block
 
     def _is_ready(self, subscriber: Subscriber) -> bool:
         if self._found is None or self._found[0] is not subscriber or self._found[1].first_offset != subscriber.given:

@@ -88,7 +88,7 @@ class Puts:
     @property
     def pending(self) -> int:
         """How many messages are kept or collected but not confirmed yet."""
-        collected = sum(len(block.values) for block in self.open_blocks.values())
+        collected = sum(len(block.values) for block in list(self.open_blocks.values()))  # At once: any thread may look.
         closing = self._closing
         is_apart = closing is not None and (closing.entry is None or self.publisher.next_number == closing.entry.first_number)
         half_way = len(closing.block.values) if closing is not None and is_apart else 0

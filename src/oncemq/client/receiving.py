@@ -15,6 +15,7 @@ from types import TracebackType
 
 import msgspec
 
+from oncemq.client.alone import alone
 from oncemq.client.feeds import NO_BOOKMARK, Feed
 from oncemq.client.gets import Gets
 from oncemq.client.session import Session
@@ -34,6 +35,7 @@ class Receiving:
 
     def __init__(self, session: Session, gets: Gets) -> None:
         self._session = session
+        self.alone = session.alone
         self._gets = gets
         self._claimed: dict[str, object] = {}
         """Who receives from a topic right now."""
@@ -102,6 +104,7 @@ class Receive:
 
     def __init__(self, receiving: Receiving, topic: str, timeout_ms: int | None, resolve: Callable[[], None]) -> None:
         self._receiving = receiving
+        self._alone = receiving.alone
         self._resolve = resolve
         self._topic = topic
         self.timeout_ms = timeout_ms
@@ -120,6 +123,7 @@ class Receive:
             self._give_back()
             raise
 
+    @alone
     def _enter(self) -> Message | None:
         if self._is_used:
             raise UsageError("a receive is used once: ask the client for another one")
@@ -139,6 +143,7 @@ class Receive:
             self._give_back()
             raise
 
+    @alone
     def _leave(self, *, is_done: bool) -> None:
         feed = self._feed
         if feed is None:

@@ -15,6 +15,7 @@ from contextlib import AbstractContextManager, nullcontext
 import msgspec
 
 from oncemq import errors
+from oncemq.client.alone import Alone, alone
 from oncemq.client.state import State
 from oncemq.core.identity import hello, is_full, trying, welcomed
 from oncemq.core.packets import NOBODY, Blocks, Get, Packet, PutDone, Read, Refused, Welcome
@@ -37,6 +38,8 @@ class Session:
 
     def __init__(self, link: Link, clock: Clock, state: State, *, session_id: bytes, address: str, takeover: bool) -> None:
         self.id = session_id
+        self.alone = self._alone = Alone()
+        """Who is inside a call of this client."""
         self.clock = clock
         self.state = state
         self.address = address
@@ -144,6 +147,7 @@ class Session:
                     raise
             self.clock.pause(BACKOFF_MS)
 
+    @alone
     def read_blocks(self, packet: Read) -> tuple[Blocks, bytes | memoryview]:
         """Read a range; needs no session."""
         reply = self.exchange(packet)

@@ -14,6 +14,7 @@ import logging
 from types import TracebackType
 from typing import Self
 
+from oncemq.client.alone import alone
 from oncemq.client.arguments import as_bytes, as_topics, flags, milliseconds, whole
 from oncemq.client.feeds import Bookmark, Feed
 from oncemq.client.puts import Puts, checked_topics
@@ -273,6 +274,7 @@ class Transaction:
 
     def __init__(self, transactions: Transactions) -> None:
         self._transactions = transactions
+        self._alone = transactions.session.alone
         self._touched: dict[str, Touched] = {}
         self._blocks: dict[tuple[tuple[str, ...], bool], OpenBlock] = {}
         self._is_open = self._is_used = False
@@ -287,6 +289,7 @@ class Transaction:
             raise
         return self
 
+    @alone
     def _enter(self) -> None:
         if self._transactions.is_open:
             raise UsageError("a client has one transaction at a time: leave the other one first")
@@ -297,6 +300,7 @@ class Transaction:
         self._transactions.current = self
         self._is_open = True
 
+    @alone
     def get(self, topic: str, timeout: float | None = None) -> Message | None:
         """Return the next message of a topic; it is finished by the commit. None if none came in `timeout` seconds."""
         topic = check_topic(topic)
@@ -317,6 +321,7 @@ class Transaction:
         if self._is_open:
             feed.set_back(*before)
 
+    @alone
     def get_many(self, topic: str, count: int = 1000, timeout: float | None = None) -> list[Message]:
         """Return up to `count` messages as soon as there is one; [] if none came in time."""
         whole(count, "the count of get_many", 1)
@@ -335,6 +340,7 @@ class Transaction:
             raise
         return found
 
+    @alone
     def put(
         self,
         topic: str | list[str] | tuple[str, ...],
@@ -362,6 +368,7 @@ class Transaction:
             self._end()
             raise
 
+    @alone
     def _leave(self, *, is_done: bool) -> None:
         self._is_open = False
         if is_done:

@@ -189,13 +189,13 @@ class Publisher:
         return len(self._entries)
 
     def entries(self) -> list[Entry]:
-        """What waits for its outcome, in order."""
+        """What waits for its outcome, in order; as it is at one instant, whichever thread asks."""
         return list(self._entries)
 
     @property
     def messages(self) -> int:
         """How many messages wait for their outcome."""
-        return sum(entry.count for entry in self._entries)
+        return sum(entry.count for entry in self.entries())
 
     @property
     def is_window_full(self) -> bool:
