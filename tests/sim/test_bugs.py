@@ -82,6 +82,7 @@ CAUGHT_BY: dict[str, tuple[int, ...]] = {
     "reads_on_although_the_row_was_rolled_back": (249, 443),
     "finishes_what_was_left_by_an_exception": (443, 267),
     "does_not_count_what_is_given_again": (443, 267),
+    "cuts_off_what_is_young": (71, 107, 130),
 }
 """Small worlds in which a bug shows itself. Whoever changes the product's timing changes the worlds: then others are tried."""
 
