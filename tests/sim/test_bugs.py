@@ -83,6 +83,10 @@ CAUGHT_BY: dict[str, tuple[int, ...]] = {
     "finishes_what_was_left_by_an_exception": (443, 267),
     "does_not_count_what_is_given_again": (443, 267),
     "cuts_off_what_is_young": (71, 107, 130),
+    "acknowledges_what_it_hands_out": (5, 7, 23),
+    "forgets_cursors_in_snapshots": (4, 7, 8),
+    "doubts_what_was_finished": (76, 71, 149),
+    "moves_everybodys_cursor": (9, 5, 7),
 }
 """Small worlds in which a bug shows itself. Whoever changes the product's timing changes the worlds: then others are tried."""
 

@@ -252,6 +252,8 @@ class Subscriber(Base):
         self._ids: dict[str, int] = {}
         self._sure: dict[str, tuple[int, int]] = {}
         """By topic id: how many deaths with the machine, and takeovers, there had been when it last knew its place for sure."""
+        self._handed: dict[str, int] = {}
+        """By topic id: behind what it was handed, or told is gone, since it last called. Only the next call finishes that."""
         self.has_subscribed = False
         self.may_end = False
 
@@ -275,6 +277,7 @@ class Subscriber(Base):
                 self._try_to_settle(client, told)
             case Gap(topic=topic, first=first, end=end):
                 self.note("ok", "gap", subscription=self.name, topic_id=str(self._ids[topic]), first=first, end=end)
+                self._handed[str(self._ids[topic])] = end
             case Damaged():
                 self._settle_damage(client, told)
             case _:
@@ -287,6 +290,7 @@ class Subscriber(Base):
             except AWAY:
                 continue
             self._ids[topic] = info.topic_id
+            self._handed.pop(str(info.topic_id), None)  # What another life was handed, and did not call again, is not finished.
             place: Event = {"subscription": self.name, "topic_id": str(info.topic_id), "start": info.start}
             self.note("ok", "subscribe", **place, subscription_id=str(info.subscription_id), cursor=info.cursor)
             return
@@ -294,18 +298,30 @@ class Subscriber(Base):
     def _act(self, client: Client) -> None:
         match self.random.randrange(3):
             case 0:
-                self._deliver([client.get(self.random.choice(self._topics), timeout=0.2)])
+                topic = self.random.choice(self._topics)
+                self._go_on(topic)
+                self._deliver([client.get(topic, timeout=0.2)])
             case 1:
+                self._go_on(*self._topics)
                 self._deliver([client.get(timeout=0.2)])
             case _:
                 topic = self.random.choice(self._topics)
+                self._go_on(topic)
                 self._deliver(list(client.get_many(topic, self.random.randrange(1, self.batch_max), timeout=0.2)))
+
+    def _go_on(self, *topics: str) -> None:
+        """It is about to call again: from now on what it was handed of these topics may be acknowledged, and not before."""
+        for topic in topics:
+            topic_id = str(self._ids[topic])
+            if topic_id in self._handed:
+                self.note("ok", "done", subscription=self.name, topic_id=topic_id, end=self._handed.pop(topic_id))
 
     def _deliver(self, messages: list[Message | None]) -> None:
         for message in messages:
             if message is not None:
                 topic_id, text = str(message.source.topic_id), message.value.decode()
                 self._sure[topic_id] = self.os_crashes, self.takeovers
+                self._handed[topic_id] = message.offset + 1
                 self.note("ok", "deliver", subscription=self.name, topic_id=topic_id, offset=message.offset, message=text)
 
     def _settle_damage(self, client: Client, told: Damaged) -> None:
@@ -316,8 +332,16 @@ class Subscriber(Base):
             self.world.repair()
             client.settle(told.topic, "repeat")
         else:
-            client.settle(told.topic, "skip")
+            self._settle_with(client, told, "skip")
             self.note("ok", "skip", **span)
+
+    def _settle_with(self, client: Client, told: Damaged | InDoubt, choice: str) -> None:
+        """Settle. What is skipped may be acknowledged as soon as that begins."""
+        topic_id = str(self._ids[told.topic])
+        if choice == "skip":
+            self.note("ok", "done", subscription=self.name, topic_id=topic_id, end=told.end)
+        client.settle(told.topic, choice)
+        self._handed.pop(topic_id, None)
 
     def _try_to_settle(self, client: Client, doubt: InDoubt) -> None:
         try:
@@ -333,7 +357,7 @@ class Subscriber(Base):
             for message in client.in_doubt(doubt.topic):
                 self.note("ok", "doubted", topic_id=topic_id, offset=message.offset, message=message.value.decode())
         choice = self.random.choice(["repeat", "skip"])
-        client.settle(doubt.topic, choice)
+        self._settle_with(client, doubt, choice)
         self._sure[topic_id] = self.os_crashes, self.takeovers
         self.note("ok", choice, **span)
 
@@ -364,6 +388,7 @@ class Subscriber(Base):
         return True
 
     def _has_more(self, client: Client, topic: str) -> bool:
+        self._go_on(topic)
         message = client.get(topic, timeout=0)
         self._deliver([message])
         return message is not None
@@ -418,6 +443,7 @@ class Wanderer(Subscriber):
         """Get until that offset, unless a broker was set back meanwhile: then it may never come."""
         at = -1
         while at < last and self.world.restores == restores:
+            self._go_on(*self._topics)
             try:
                 message = client.get(self._topics[0], timeout=0.2)
             except TOLD as told:

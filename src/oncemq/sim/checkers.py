@@ -16,6 +16,7 @@ from oncemq.sim.bounds import in_doubt_place, kept_too_little, told_too_much
 from oncemq.sim.evidence import SEEN, Evidence, Place, place_of
 from oncemq.sim.forks import BROKER, Event
 from oncemq.sim.once import effects, receptions, relayed
+from oncemq.sim.places import cursors
 
 
 def check(events: list[Event]) -> dict[str, list[str]]:
@@ -421,6 +422,7 @@ JUDGES: dict[str, Callable[[Evidence], Iterator[str]]] = {
     "two-answers": two_answers,
     "real-time-order": real_time_order,
     "deliveries": deliveries,
+    "cursors": cursors,
     "retention-law": retention_law,
     "kept-too-little": kept_too_little,
     "in-doubt-bound": in_doubt_bound,

@@ -15,6 +15,7 @@ from typing import Any
 
 from oncemq.client.client import Client
 from oncemq.client.effects import TABLE
+from oncemq.core.packets import SubscriptionInfo
 from oncemq.errors import Diverged, OnceMQError
 from oncemq.sim.relay import Relay
 
@@ -45,7 +46,15 @@ class Ledger(Relay):
             rows = [(message.offset, message.value.decode()) for message in found]
             self.connection.executemany("INSERT INTO effects (place, value) VALUES (?, ?)", rows)
             self._change_its_mind_at_times()
+        self._go_on(*self._topics)  # Not before the commit: what the database has not got is not done.
         return len(found)
+
+    def _begin(self, info: SubscriptionInfo) -> None:
+        """What was committed is done, even if nobody lived to say so."""
+        super()._begin(info)
+        ((last,),) = self.connection.execute("SELECT max(place) FROM effects").fetchall()
+        if last is not None:
+            self.note("ok", "done", subscription=self.name, topic_id=str(info.topic_id), end=last + 1)
 
     def _on_told(self, told: OnceMQError) -> None:
         if isinstance(told, Diverged):

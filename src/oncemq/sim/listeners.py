@@ -54,6 +54,7 @@ class Listening(Subscriber):
 
     def _listen(self, client: Client) -> None:
         for _ in range(self.random.randrange(1, 4 * self.batch_max)):
+            self._go_on(*self._topics)
             message = self._kept(client).next(timeout=self.random.choice([0, 0.5, 3]))
             self._deliver([message])
             if message is None:
@@ -67,22 +68,27 @@ class Listening(Subscriber):
     def _listen_to_some(self, client: Client) -> None:
         topics = self.random.sample(self._topics, self.random.randrange(1, len(self._topics) + 1))
         left = self.random.randrange(1, 4 * self.batch_max)
+        self._go_on(*topics)
         for message in client.listen(*topics, timeout=self.random.choice([0, 1])):
             self._deliver([message])
             left -= 1
             if left <= 0:
                 break
+            self._go_on(*topics)
 
     def _listen_to_blocks(self, client: Client) -> None:
         left = self.random.randrange(1, 20)
+        self._go_on(*self._topics)
         for block in client.listen_blocks(timeout=self.random.choice([0, 1])):
             self._deliver(list(block))
             self._pause_at_times()
             left -= 1
             if left <= 0:
                 break
+            self._go_on(*self._topics)
 
     def _has_more(self, client: Client, _: str) -> bool:
+        self._go_on(*self._topics)
         message = self._kept(client).next(timeout=PATIENCE_S)
         self._deliver([message])
         return message is not None

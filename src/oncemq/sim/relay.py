@@ -87,15 +87,21 @@ class Relay(Subscriber):
                 self.note("invoke", "put", message=text)
                 transaction.put(RELAYED, text.encode())
             self._change_its_mind_at_times()
+            self._go_on(*self._topics)
         return len(found)
 
     def _get_some(self, transaction: Gets) -> list[Message]:
         """Get some messages. Who is told a gap inside a transaction and goes on has passed over it, if it is committed."""
+        self._handed.clear()  # What was handed out in a transaction that came to nothing is handed out again.
         while True:
             try:
-                return transaction.get_many(self._topics[0], self.random.randrange(1, self.batch_max + 1), timeout=0.2)
+                found = transaction.get_many(self._topics[0], self.random.randrange(1, self.batch_max + 1), timeout=0.2)
             except Gap as gap:
                 self._miss(gap)
+                continue
+            if found:
+                self._handed[str(self._ids[self._topics[0]])] = found[-1].offset + 1
+            return found
 
     def _miss(self, gap: Gap) -> None:
         topic_id = str(self._ids[gap.topic])

@@ -20,6 +20,7 @@ from oncemq.errors import DiskFull, Gap, OnceMQError, SyncFailed, WorldError
 from oncemq.model.message import Message
 from oncemq.sim.actors import PADDING, Actor, Publisher, Subscriber
 from oncemq.sim.checkers import check
+from oncemq.sim.cursors import CursorWatch
 from oncemq.sim.cuts import Cut
 from oncemq.sim.disk import SimDisk
 from oncemq.sim.history import Event, History
@@ -139,6 +140,7 @@ class Swarm:
         )
 
     def _set_up(self) -> None:
+        self.world.on_turn = CursorWatch(self.history, self.scheduler).look
         self.world.start_broker()
         self.world.run(self._create_topics)
         self.actors += people_of(self.plan, self._place, self.random)

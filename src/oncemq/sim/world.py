@@ -60,6 +60,8 @@ class World:
         """Called by whoever is about to sync: an instant at which much is lost with the power."""
         self.on_up: Callable[[], None] = lambda: None
         """Called when a broker has recovered and begins to serve."""
+        self.on_turn: Callable[[BrokerLoop], None] = lambda _: None
+        """Called after that, and whenever it has done all that had arrived: what it knows then is synced."""
         self.repair: Callable[[], None] = lambda: None
         """Called by an application that cannot get what it wants: an operator looks after the broker's disk."""
         self.topic_ids: dict[str, str] = {}
@@ -91,8 +93,10 @@ class World:
             self.loop = self.open_loop()
             self.network.come_up()
             self.on_up()
+            self.on_turn(self.loop)
             while self.loop.step():
-                pass
+                self.on_turn(self.loop)
+            self.on_turn(self.loop)
             self.loop.stop()
         finally:
             self.network.go_down()
