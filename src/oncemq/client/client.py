@@ -151,8 +151,8 @@ class Client:
         """
         if type(value) is not bytes:
             value = as_bytes(value)
-        if not ((wait is False or wait is True) and (strict is False or strict is True)):
-            flags(strict=strict, wait=wait)
+        if not ((wait is False or wait is True) and (strict is False or strict is True)):  # type: ignore[redundant-expr]
+            flags(strict=strict, wait=wait)  # type: ignore[unreachable]  # Not everybody's types are checked.
         topics = (topic,) if type(topic) is str else as_topics(topic)
         if wait:
             receipts = self._put_one(topics, value, key, headers, strict)
