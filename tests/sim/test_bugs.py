@@ -87,6 +87,8 @@ CAUGHT_BY: dict[str, tuple[int, ...]] = {
     "forgets_cursors_in_snapshots": (4, 7, 8),
     "doubts_what_was_finished": (76, 71, 149),
     "moves_everybodys_cursor": (9, 5, 7),
+    "waits_for_the_slowest": (66, 22, 44),
+    "takes_the_topic_along": (55, 121),
 }
 """Small worlds in which a bug shows itself. Whoever changes the product's timing changes the worlds: then others are tried."""
 

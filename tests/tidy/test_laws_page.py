@@ -19,7 +19,7 @@ ROW = re.compile(r"^\| ([SL]\d+) \|(.*)\|$", flags=re.MULTILINE)
 JUDGE = re.compile(r"\*([a-z-]+)\*")
 NAMED = re.compile(r"`(tests/[\w/]+\.py)(?:::(\w+))?`")
 LAWS = [*(f"S{number}" for number in (*range(1, 22), 23)), *(f"L{number}" for number in range(1, 6))]
-OTHERS = {"stuck", "crash-image"}
+OTHERS = {"stuck", "isolation", "crash-image"}
 """Said by the simulator and by the images, not by a judge over a history."""
 
 

@@ -141,6 +141,7 @@ def sim(
 def _replay(output: Output, seed: int, text: str) -> int:
     """One seed again, with its whole history: what happened is on stdout, the verdict on stderr."""
     from oncemq.sim.cuts import LOWEST, read_cut
+    from oncemq.sim.isolation import compared
     from oncemq.sim.shrink import violations_of
     from oncemq.sim.swarm import Swarm
 
@@ -149,7 +150,7 @@ def _replay(output: Output, seed: int, text: str) -> int:
     except ValueError as problem:
         fields = ", ".join(f"{name}=N" for name in LOWEST)
         raise UsageError(f"a cut is {fields}, off=NAME+NAME, strikes=N+N, with commas: {problem}") from None
-    violations = violations_of(swarm)
+    violations = violations_of(swarm) | ({} if text else compared(seed))
     for line in swarm.history.lines():
         output.line(line.decode())
     for law, witnesses in violations.items():

@@ -12,11 +12,13 @@ import gc
 import logging
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 
 from oncemq.sim.history import History
+from oncemq.sim.isolation import compared
 from oncemq.sim.swarm import Outcome, Swarm
 
 TWINS = 2
@@ -27,7 +29,8 @@ def outcome_of(seed: int, directory: Path | None = None, *, is_judged: bool = Tr
     """Run a seed; an exception nobody expected is a violation like any other. With a directory, keep the history there."""
     swarm = Swarm(seed)
     try:
-        return swarm.run(is_judged=is_judged)
+        outcome = swarm.run(is_judged=is_judged)
+        return replace(outcome, violations=outcome.violations | compared(seed)) if is_judged else outcome
     except Exception as problem:
         return Outcome(seed, "", 0, 0, 0, 0, 0, {"crashed": [f"{type(problem).__name__}: {problem}"]})
     finally:
