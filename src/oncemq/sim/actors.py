@@ -433,8 +433,7 @@ class Wanderer(Subscriber):
             last = receipt.offset if receipt.offset is not None else last
         return last
 
-    @staticmethod
-    def _flush(client: Client) -> None:
+    def _flush(self, client: Client) -> None:
         while client.pending:
             with suppress(PutPending):
                 client.flush()

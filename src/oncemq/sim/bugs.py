@@ -59,7 +59,7 @@ def bug(function: Bug) -> Bug:
 
 def all_bugs() -> dict[str, Bug]:
     """Every bug there is."""
-    for name in ("broker", "cleaner", "client", "cursors", "isolation", "live", "once", "restored", "staging"):
+    for name in ("broker", "cleaner", "client", "cursors", "isolation", "live", "once", "refusals", "restored", "staging"):
         import_module(f"oncemq.sim.bugs_{name}")  # They register themselves here.
     return BUGS
 

@@ -28,6 +28,7 @@ LOWEST = {
     "ledgers": 0,
     "receivers": 0,
     "keepers": 0,
+    "callers": 0,
     "topics": 1,
     "batch_max": 2,
     "sync_us_max": 0,

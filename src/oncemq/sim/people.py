@@ -12,6 +12,7 @@ from random import Random
 
 from oncemq.client.client import Client
 from oncemq.sim.actors import Actor, Publisher, Subscriber, Wanderer
+from oncemq.sim.callers import Caller
 from oncemq.sim.history import Event, History
 from oncemq.sim.ledger import Ledger
 from oncemq.sim.listeners import Listening
@@ -26,6 +27,8 @@ KEPT = "kept"
 """A topic that nobody subscribes to: what it holds, it holds because it was told to keep it."""
 KEPT_BYTES, KEPT_MESSAGES_MAX, KEPT_BATCH_MAX = 500, 100, 8
 """So large are its messages, and so many, that they reach over several segments."""
+CALLS_BATCH_MAX = 8
+"""So many puts lie around a call."""
 Place = tuple[World, History, str, Random]
 """What every actor needs: its world, where to write down what it sees, its name, and a stream of randomness of its own."""
 
@@ -72,3 +75,5 @@ def people_of(plan: Plan, place: Callable[[str], Place], random: Random) -> Iter
     for number in range(plan.keepers):
         count, most = min(plan.messages, KEPT_MESSAGES_MAX), min(batch_max, KEPT_BATCH_MAX)
         yield Publisher(*place(f"keep{number}"), topics=[KEPT], count=count, batch_max=most, padding_bytes=KEPT_BYTES)
+    for number in range(plan.callers):
+        yield Caller(*place(f"call{number}"), topic=topics[0], rounds=4, batch_max=min(batch_max, CALLS_BATCH_MAX))

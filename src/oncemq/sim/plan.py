@@ -51,6 +51,8 @@ MIXED = 0.5
 """How many worlds with a limit have topics without one as well."""
 AGED = 0.2
 """How many worlds have a limit by age, in which clocks do not jump: ages say nothing where they do."""
+CALLING = 0.25
+"""How many worlds have somebody who puts strictly where nobody listens, and is refused."""
 SPARSE = 0.25
 """How many worlds have somebody who is stuck, and small segments: so small that the cleaner finds something to do."""
 
@@ -81,6 +83,7 @@ class Plan:
     ledgers: int = 0
     receivers: int = 0
     keepers: int = 0
+    callers: int = 0
     kept_retain: str = "forever"
     kept_limit: str = ""
     unlimited: tuple[str, ...] = ()
@@ -156,4 +159,5 @@ def plan_of(random: Callable[[str], Random]) -> Plan:
     plan.receivers = int(once.random() < 0.5 and plan.batch_max < BULK)  # One message and one sync at a time: not in bulk.
     draw_keeping(plan, random("plan/keeping"))
     draw_ages(plan, random("plan/ages"))
+    plan.callers = int(random("plan/callers").random() < CALLING)
     return plan

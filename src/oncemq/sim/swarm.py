@@ -19,6 +19,7 @@ from oncemq.core.packets import TopicInfo
 from oncemq.errors import DiskFull, Gap, OnceMQError, SyncFailed, WorldError
 from oncemq.model.message import Message
 from oncemq.sim.actors import PADDING, Actor, Publisher, Subscriber
+from oncemq.sim.callers import Caller
 from oncemq.sim.checkers import check
 from oncemq.sim.cursors import CursorWatch
 from oncemq.sim.cuts import Cut
@@ -73,7 +74,7 @@ class Swarm:
         self.line = self.scheduler.random("line")
         self.actors: list[Actor] = []
         self._readers: list[Subscriber] = []
-        self._writers: list[Publisher | Stager] = []
+        self._writers: list[Publisher | Stager | Caller] = []
         self._unfinished: list[Actor] = []
         self.strikes = 0
         """Faults drawn for instants; a cut may leave some out."""
@@ -145,7 +146,7 @@ class Swarm:
         self.world.run(self._create_topics)
         self.actors += people_of(self.plan, self._place, self.random)
         self._readers = [actor for actor in self.actors if isinstance(actor, Subscriber)]
-        self._writers = [actor for actor in self.actors if isinstance(actor, Publisher | Stager)]
+        self._writers = [actor for actor in self.actors if isinstance(actor, Publisher | Stager | Caller)]
         self._unfinished = list(self.actors)
         for actor in self.actors:
             self.give_life(actor)
