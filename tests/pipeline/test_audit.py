@@ -32,7 +32,17 @@ pytestmark = [pytest.mark.real, pytest.mark.usefixtures("spark")]
 SOUND = 4
 """Worlds without a bug, that are then bent."""
 EVENTS_MAX = 1_000
-IN_MEMORY_ONLY = {"effects", "receptions", "relayed", "told-too-much", "in-doubt-place", "kept-too-little", "cursors"}
+IN_MEMORY_ONLY = {
+    "effects",
+    "receptions",
+    "relayed",
+    "told-too-much",
+    "in-doubt-place",
+    "kept-too-little",
+    "cursors",
+    "reconnect",
+    "progress",
+}
 """Laws that Spark does not judge; docs/archive.md says so."""
 ENDLESS = {"takes_a_gap_in_a_stream"}
 """With this bug the first world in which it shows does not come to an end."""

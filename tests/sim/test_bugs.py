@@ -92,6 +92,12 @@ CAUGHT_BY: dict[str, tuple[int, ...]] = {
     "forgets_a_transaction_it_refused": (8,),
     "repeats_a_refusal_as_stored": (112,),
     "commits_what_nobody_hears": (8,),
+    "pauses_longer_after_every_loss": (3, 7, 10),
+    "waits_for_an_answer_that_cannot_come": (0, 1, 2),
+    "counts_as_sent_what_was_lost": (0, 1, 2),
+    "forgets_who_waits_when_somebody_acknowledges": (0, 1, 3),
+    "starves_who_comes_back_until_the_next_put": (24, 0, 5),
+    "trusts_a_silent_channel": (17, 19, 34),
 }
 """Small worlds in which a bug shows itself. Whoever changes the product's timing changes the worlds: then others are tried."""
 

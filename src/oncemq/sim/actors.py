@@ -33,6 +33,7 @@ from oncemq.errors import (
 )
 from oncemq.limits import RESERVE_AHEAD_CALLS, RESERVE_AHEAD_MESSAGES
 from oncemq.model.message import Message
+from oncemq.sim.asking import Asking, Get
 from oncemq.sim.disk import SimDisk
 from oncemq.sim.history import Event, History
 from oncemq.sim.scheduler import Process
@@ -80,6 +81,7 @@ class Base(ABC):
         self.takeover = False
         self.takeovers = 0
         self.process: Process | None = None
+        self.asking = Asking(name, world.scheduler, self.note)
 
     def live(self) -> None:
         """Live until done, dead, or told something that a process cannot go on with."""
@@ -87,6 +89,8 @@ class Base(ABC):
             self._live()
         except (Diverged, StateLost, Refused) as told:
             self._on_told(told)
+        finally:
+            self.asking.end()
 
     @abstractmethod
     def _live(self) -> None: ...
@@ -115,7 +119,8 @@ class Base(ABC):
             # It is the newest process that was told to; an older one that still tries has no business to take over from it.
             takeover = self.takeover and self.world.scheduler.running is self.process
             try:
-                client = self.world.connect(self.name, disk=disk, takeover=takeover)
+                with self.asking.call():
+                    client = self.world.connect(self.name, disk=disk, takeover=takeover)
             except AWAY:
                 self.world.clock.pause(self.random.randrange(50, 500))
             else:
@@ -156,7 +161,8 @@ class Publisher(Base):
                 self.world.clock.pause(200)
         while client.pending:
             try:
-                client.flush()
+                with self.asking.call():
+                    client.flush()
             except PutPending:
                 continue
         client.close()
@@ -193,7 +199,8 @@ class Publisher(Base):
         messages, topic = self._messages(1), self.random.choice(self._topics)
         self._invoke(messages)
         try:
-            receipt = client.put(topic, self._value(messages[0]))
+            with self.asking.call():
+                receipt = client.put(topic, self._value(messages[0]))
         except PutPending:
             self._keep(messages, topic)
             return
@@ -209,7 +216,8 @@ class Publisher(Base):
         messages = self._messages(size)
         self._invoke(messages)
         try:
-            receipts = client.put_many(topic, [self._value(message) for message in messages])
+            with self.asking.call():
+                receipts = client.put_many(topic, [self._value(message) for message in messages])
         except PutPending:
             self._keep(messages, topic)
             return
@@ -223,7 +231,7 @@ class Publisher(Base):
         for message in messages:
             topics.append(self.random.choice(self._topics))
             client.put(topics[-1], self._value(message), wait=False)
-        with suppress(PutPending):  # Kept all the same: told so, and synced.
+        with suppress(PutPending), self.asking.call():  # Kept all the same: told so, and synced.
             client.flush()
         for message, topic in zip(messages, topics, strict=True):
             self._keep([message], topic)
@@ -232,7 +240,8 @@ class Publisher(Base):
         messages = self._messages(1)
         self._invoke(messages)
         try:
-            receipts = client.put(self._topics, self._value(messages[0]))
+            with self.asking.call():
+                receipts = client.put(self._topics, self._value(messages[0]))
         except PutPending:
             self._keep(messages, *self._topics)
             return
@@ -276,6 +285,7 @@ class Subscriber(Base):
             case InDoubt():
                 self._try_to_settle(client, told)
             case Gap(topic=topic, first=first, end=end):
+                self.asking.on_found(str(self._ids[topic]), end)
                 self.note("ok", "gap", subscription=self.name, topic_id=str(self._ids[topic]), first=first, end=end)
                 self._handed[str(self._ids[topic])] = end
             case Damaged():
@@ -286,11 +296,13 @@ class Subscriber(Base):
     def _subscribe(self, client: Client, topic: str, start: str = "earliest") -> None:
         while True:
             try:
-                info = client.subscribe(topic, start)
+                with self.asking.call():
+                    info = client.subscribe(topic, start)
             except AWAY:
                 continue
             self._ids[topic] = info.topic_id
             self._handed.pop(str(info.topic_id), None)  # What another life was handed, and did not call again, is not finished.
+            self.asking.begin(info.topic_id, info.start)
             place: Event = {"subscription": self.name, "topic_id": str(info.topic_id), "start": info.start}
             self.note("ok", "subscribe", **place, subscription_id=str(info.subscription_id), cursor=info.cursor)
             return
@@ -299,15 +311,19 @@ class Subscriber(Base):
         match self.random.randrange(3):
             case 0:
                 topic = self.random.choice(self._topics)
-                self._go_on(topic)
-                self._deliver([client.get(topic, timeout=0.2)])
+                self._ask_for([topic], lambda: [client.get(topic, timeout=0.2)], 0.2)
             case 1:
-                self._go_on(*self._topics)
-                self._deliver([client.get(timeout=0.2)])
+                self._ask_for(self._topics, lambda: [client.get(timeout=0.2)], 0.2)
             case _:
-                topic = self.random.choice(self._topics)
-                self._go_on(topic)
-                self._deliver(list(client.get_many(topic, self.random.randrange(1, self.batch_max), timeout=0.2)))
+                topic, count = self.random.choice(self._topics), self.random.randrange(1, self.batch_max)
+                self._ask_for([topic], lambda: client.get_many(topic, count, timeout=0.2), 0.2)
+
+    def _ask_for(self, topics: list[str], get: Get, timeout_s: float) -> list[Message]:
+        """Make a call that asks for these topics, and write down what it brings."""
+        self._go_on(*topics)
+        found = self.asking.messages((self._ids[topic] for topic in topics), timeout_s, get)
+        self._deliver(found)
+        return found
 
     def _go_on(self, *topics: str) -> None:
         """It is about to call again: from now on what it was handed of these topics may be acknowledged, and not before."""
@@ -316,17 +332,18 @@ class Subscriber(Base):
             if topic_id in self._handed:
                 self.note("ok", "done", subscription=self.name, topic_id=topic_id, end=self._handed.pop(topic_id))
 
-    def _deliver(self, messages: list[Message | None]) -> None:
+    def _deliver(self, messages: list[Message]) -> None:
         for message in messages:
-            if message is not None:
-                topic_id, text = str(message.source.topic_id), message.value.decode()
-                self._sure[topic_id] = self.os_crashes, self.takeovers
-                self._handed[topic_id] = message.offset + 1
-                self.note("ok", "deliver", subscription=self.name, topic_id=topic_id, offset=message.offset, message=text)
+            topic_id, text = str(message.source.topic_id), message.value.decode()
+            self._sure[topic_id] = self.os_crashes, self.takeovers
+            self._handed[topic_id] = message.offset + 1
+            self.asking.on_found(topic_id, message.offset + 1)
+            self.note("ok", "deliver", subscription=self.name, topic_id=topic_id, offset=message.offset, message=text)
 
     def _settle_damage(self, client: Client, told: Damaged) -> None:
         """Have it put right and try again, or go on without it."""
         span: Event = {"subscription": self.name, "topic_id": str(self._ids[told.topic]), "first": told.first, "end": told.end}
+        self.asking.on_found(str(span["topic_id"]), told.first)
         self.note("ok", "damaged", **span)
         if self.random.random() < 0.5:
             self.world.repair()
@@ -340,7 +357,8 @@ class Subscriber(Base):
         topic_id = str(self._ids[told.topic])
         if choice == "skip":
             self.note("ok", "done", subscription=self.name, topic_id=topic_id, end=told.end)
-        client.settle(told.topic, choice)
+        with self.asking.call():
+            client.settle(told.topic, choice)
         self._handed.pop(topic_id, None)
 
     def _try_to_settle(self, client: Client, doubt: InDoubt) -> None:
@@ -352,8 +370,10 @@ class Subscriber(Base):
     def _settle(self, client: Client, doubt: InDoubt) -> None:
         topic_id = str(self._ids[doubt.topic])
         span: Event = {"subscription": self.name, "topic_id": topic_id, "first": doubt.first, "end": doubt.end}
+        self.asking.on_found(topic_id, doubt.end)
         self.note("ok", "in_doubt", **span, bound=self._most_in_doubt(topic_id, doubt.end))
-        with suppress(Gap, Damaged):  # A limit may have cut off what is in doubt, or it cannot be read; get() will tell.
+        # A limit may have cut off what is in doubt, or it cannot be read; get() will tell.
+        with suppress(Gap, Damaged), self.asking.call():
             for message in client.in_doubt(doubt.topic):
                 self.note("ok", "doubted", topic_id=topic_id, offset=message.offset, message=message.value.decode())
         choice = self.random.choice(["repeat", "skip"])
@@ -378,7 +398,8 @@ class Subscriber(Base):
         try:
             if any(self._has_more(client, topic) for topic in self._topics):
                 return False
-            ends = {info.topic_id: info.end for info in client.topics()}
+            with self.asking.call():
+                ends = {info.topic_id: info.end for info in client.topics()}
         except TOLD as told:
             self._take(client, told)
             return False
@@ -388,10 +409,7 @@ class Subscriber(Base):
         return True
 
     def _has_more(self, client: Client, topic: str) -> bool:
-        self._go_on(topic)
-        message = client.get(topic, timeout=0)
-        self._deliver([message])
-        return message is not None
+        return bool(self._ask_for([topic], lambda: [client.get(topic, timeout=0)], 0))
 
 
 class Wanderer(Subscriber):
@@ -424,7 +442,8 @@ class Wanderer(Subscriber):
             message = f"{self.name}-{self._put}"
             self.note("invoke", "put", message=message)
             try:
-                receipt = client.put(self._topics[0], message.encode(), strict=True)
+                with self.asking.call():
+                    receipt = client.put(self._topics[0], message.encode(), strict=True)
             except PutPending:
                 self._flush(client)
                 continue
@@ -435,22 +454,20 @@ class Wanderer(Subscriber):
 
     def _flush(self, client: Client) -> None:
         while client.pending:
-            with suppress(PutPending):
+            with suppress(PutPending), self.asking.call():
                 client.flush()
 
     def _get_up_to(self, client: Client, last: int, restores: int) -> None:
         """Get until that offset, unless a broker was set back meanwhile: then it may never come."""
         at = -1
         while at < last and self.world.restores == restores:
-            self._go_on(*self._topics)
             try:
-                message = client.get(self._topics[0], timeout=0.2)
+                found = self._ask_for(self._topics, lambda: [client.get(self._topics[0], timeout=0.2)], 0.2)
             except TOLD as told:
                 self._take(client, told)
                 at = max(at, told.end - 1) if isinstance(told, InDoubt | Gap | Damaged) else at
                 continue
-            self._deliver([message])
-            at = message.offset if message is not None else at
+            at = found[-1].offset if found else at
 
     def _leave(self, client: Client) -> None:
         is_unknown = False
@@ -458,7 +475,8 @@ class Wanderer(Subscriber):
         self.note("invoke", "unsubscribe", **lane)
         while True:
             try:
-                client.unsubscribe(self._topics[0])
+                with self.asking.call():
+                    client.unsubscribe(self._topics[0])
             except AWAY:
                 is_unknown = True
                 continue

@@ -14,6 +14,21 @@ from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
+FILES = (
+    "broker",
+    "cleaner",
+    "client",
+    "cursors",
+    "isolation",
+    "live",
+    "once",
+    "progress",
+    "refusals",
+    "restored",
+    "staging",
+)
+"""sim/bugs_*.py."""
+
 
 class Patch:
     """Replaces attributes, and puts them back."""
@@ -59,7 +74,7 @@ def bug(function: Bug) -> Bug:
 
 def all_bugs() -> dict[str, Bug]:
     """Every bug there is."""
-    for name in ("broker", "cleaner", "client", "cursors", "isolation", "live", "once", "refusals", "restored", "staging"):
+    for name in FILES:
         import_module(f"oncemq.sim.bugs_{name}")  # They register themselves here.
     return BUGS
 

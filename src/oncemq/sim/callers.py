@@ -64,7 +64,7 @@ class Caller(Wanderer):
     def _flush(self, client: Client) -> None:
         """Have an outcome of everything; what was refused meanwhile may have been put by an earlier life."""
         while client.pending:
-            with suppress(PutPending, NoSubscribers):
+            with suppress(PutPending, NoSubscribers), self.asking.call():
                 client.flush()
 
     def _call(self, client: Client) -> None:
@@ -88,7 +88,8 @@ class Caller(Wanderer):
     def _call_and_wait(self, client: Client) -> None:
         message = self._invoke()
         try:
-            receipt = client.put(self._topics[0], message.encode(), strict=True)
+            with self.asking.call():
+                receipt = client.put(self._topics[0], message.encode(), strict=True)
         except NoSubscribers:
             self.note("fail", "put", message=message)
         except PutPending:
@@ -112,7 +113,8 @@ class Caller(Wanderer):
         client.put(self._other, self._invoke().encode(), wait=False)
         while True:
             try:
-                client.flush()
+                with self.asking.call():
+                    client.flush()
             except NoSubscribers:
                 self.note("fail", "put", message=message)
             except PutPending:
@@ -123,7 +125,7 @@ class Caller(Wanderer):
         """What is put with a call that is refused is refused as well."""
         messages: list[str] = []
         try:
-            with client.transaction() as transaction:
+            with self.asking.call(), client.transaction() as transaction:
                 messages = [self._invoke(), self._invoke()]
                 transaction.put(self._other, messages[0].encode())
                 transaction.put(self._topics[0], messages[1].encode(), strict=True)

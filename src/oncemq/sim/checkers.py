@@ -17,6 +17,7 @@ from oncemq.sim.evidence import SEEN, Evidence, Place, place_of
 from oncemq.sim.forks import BROKER, Event
 from oncemq.sim.once import effects, receptions, relayed
 from oncemq.sim.places import cursors
+from oncemq.sim.progress import progress, reconnect
 
 
 def check(events: list[Event]) -> dict[str, list[str]]:
@@ -435,4 +436,6 @@ JUDGES: dict[str, Callable[[Evidence], Iterator[str]]] = {
     "told-for-nothing": told_for_nothing,
     "told-too-early": told_too_early,
     "told-too-much": told_too_much,
+    "reconnect": reconnect,
+    "progress": progress,
 }

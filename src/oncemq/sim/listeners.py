@@ -9,6 +9,8 @@ Next: sim/actors.py for the rest of it, sim/live_link.py for what it listens thr
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 from oncemq.client.client import Client
@@ -54,12 +56,13 @@ class Listening(Subscriber):
 
     def _listen(self, client: Client) -> None:
         for _ in range(self.random.randrange(1, 4 * self.batch_max)):
-            self._go_on(*self._topics)
-            message = self._kept(client).next(timeout=self.random.choice([0, 0.5, 3]))
-            self._deliver([message])
-            if message is None:
+            if not self._next(client, self.random.choice([0, 0.5, 3])):
                 return
             self._pause_at_times()
+
+    def _next(self, client: Client, timeout_s: float) -> bool:
+        """Take the next message of its one listener; whether there was one."""
+        return bool(self._ask_for(self._topics, lambda: [self._kept(client).next(timeout=timeout_s)], timeout_s))
 
     def _kept(self, client: Client) -> Listener[Message]:
         self._listener = self._listener or client.listen(*self._topics)
@@ -68,27 +71,32 @@ class Listening(Subscriber):
     def _listen_to_some(self, client: Client) -> None:
         topics = self.random.sample(self._topics, self.random.randrange(1, len(self._topics) + 1))
         left = self.random.randrange(1, 4 * self.batch_max)
-        self._go_on(*topics)
-        for message in client.listen(*topics, timeout=self.random.choice([0, 1])):
-            self._deliver([message])
+        timeout_s = self.random.choice([0, 1])
+        for _ in self._heard(topics, client.listen(*topics, timeout=timeout_s), timeout_s):
             left -= 1
             if left <= 0:
                 break
-            self._go_on(*topics)
 
     def _listen_to_blocks(self, client: Client) -> None:
         left = self.random.randrange(1, 20)
-        self._go_on(*self._topics)
-        for block in client.listen_blocks(timeout=self.random.choice([0, 1])):
-            self._deliver(list(block))
+        timeout_s = self.random.choice([0, 1])
+        for _ in self._heard(self._topics, client.listen_blocks(timeout=timeout_s), timeout_s):
             self._pause_at_times()
             left -= 1
             if left <= 0:
                 break
-            self._go_on(*self._topics)
+
+    def _heard(self, topics: list[str], listener: Listener[Any], timeout_s: float) -> Iterator[list[Message]]:
+        """Write down what a `for` loop over a listener gives. Whatever ends it, the listener leaves its channels then."""
+        with listener:
+            while found := self._ask_for(topics, partial(_step, listener), timeout_s):
+                yield found
 
     def _has_more(self, client: Client, _: str) -> bool:
-        self._go_on(*self._topics)
-        message = self._kept(client).next(timeout=PATIENCE_S)
-        self._deliver([message])
-        return message is not None
+        return self._next(client, PATIENCE_S)
+
+
+def _step(listener: Listener[Any]) -> list[Message]:
+    """The next message, or all of the next block; nothing at the end."""
+    taken = next(listener, None)
+    return [] if taken is None else [taken] if isinstance(taken, Message) else list(taken)

@@ -29,6 +29,8 @@ class SimNetwork:
     def __init__(self, scheduler: Scheduler, delay_us: int = 50) -> None:
         self.rule: Callable[[Transit], Verdict] = lambda _: DELIVER
         self.is_up = False
+        self.on_change: Callable[[bool], None] = lambda _is_up: None
+        """Called when a broker begins to serve, and when it is gone."""
         self.packets = 0
         self.dropped = 0
         self.live_address = "sim-live"
@@ -78,11 +80,14 @@ class SimNetwork:
 
     def come_up(self) -> None:
         self.is_up = True
+        self.on_change(True)
         for link in list(self._links.values()):
             link.reconnect()
 
     def go_down(self) -> None:
         """What was waiting here, and what was on its way to here, is gone."""
+        if self.is_up:
+            self.on_change(False)
         self.is_up = False
         self._life += 1
         self._inbox.clear()

@@ -14,7 +14,7 @@ from oncemq.core.packets import SubscriptionInfo
 from oncemq.errors import Gap
 from oncemq.sim.actors import AWAY
 from oncemq.sim.history import Event
-from oncemq.sim.relay import Relay
+from oncemq.sim.relay import GET_S, Relay
 
 
 class Receiver(Relay):
@@ -34,7 +34,9 @@ class Receiver(Relay):
             return 1
 
     def _receive(self, client: Client) -> int:
-        with client.receive(self._topics[0], timeout=0.2) as message:
+        began_us = self.world.scheduler.time_us
+        with client.receive(self._topics[0], timeout=GET_S) as message:
+            self._watch([message] if message is not None else [], began_us)
             if message is None:
                 return 0
             given: Event = {"offset": message.offset, "message": message.value.decode(), "attempt": message.attempt}
@@ -56,7 +58,8 @@ class Receiver(Relay):
     def _is_empty(self, client: Client) -> bool:
         """Whether it could be found out where the topic ends."""
         try:
-            ends = {info.topic_id: info.end for info in client.topics()}
+            with self.asking.call():
+                ends = {info.topic_id: info.end for info in client.topics()}
         except AWAY:
             return False
         self.note("ok", "emptied", **self._place(), end=ends.get(self._ids[self._topics[0]]))

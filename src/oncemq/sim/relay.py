@@ -19,6 +19,8 @@ from oncemq.sim.actors import AWAY, Subscriber
 
 RELAYED = "relayed"
 """The topic it puts on, and what its messages begin with."""
+GET_S = 0.2
+"""How long it waits for a message."""
 FICKLENESS = 0.05
 """How likely a body is to raise an exception instead of ending."""
 
@@ -57,18 +59,21 @@ class Relay(Subscriber):
     def _join(self, client: Client) -> SubscriptionInfo:
         while True:
             try:
-                info = client.subscribe(self._topics[0], "earliest")
+                with self.asking.call():
+                    info = client.subscribe(self._topics[0], "earliest")
             except AWAY:
                 self.world.clock.pause(200)
             else:
                 self._ids[self._topics[0]] = info.topic_id
+                self.asking.begin(info.topic_id, info.start)
                 return info
 
     def _is_over(self, client: Client) -> bool:
         """Do some messages; whether no more will come."""
         is_last = self.may_end
         try:
-            found = self._do_some(client)
+            with self.asking.call(GET_S):
+                found = self._do_some(client)
         except (NotCommitted, ChangedItsMind):
             return False
         except Damaged as told:
@@ -94,17 +99,28 @@ class Relay(Subscriber):
         """Get some messages. Who is told a gap inside a transaction and goes on has passed over it, if it is committed."""
         self._handed.clear()  # What was handed out in a transaction that came to nothing is handed out again.
         while True:
+            began_us = self.world.scheduler.time_us
             try:
-                found = transaction.get_many(self._topics[0], self.random.randrange(1, self.batch_max + 1), timeout=0.2)
+                found = transaction.get_many(self._topics[0], self.random.randrange(1, self.batch_max + 1), timeout=GET_S)
             except Gap as gap:
                 self._miss(gap)
-                continue
-            if found:
-                self._handed[str(self._ids[self._topics[0]])] = found[-1].offset + 1
-            return found
+            else:
+                self._watch(found, began_us)
+                if found:
+                    self._handed[str(self._ids[self._topics[0]])] = found[-1].offset + 1
+                return found
+
+    def _watch(self, found: list[Message], began_us: int) -> None:
+        """Have it noted whether a call that began then brought something."""
+        topic_id = self._ids[self._topics[0]]
+        if found:
+            self.asking.on_found(str(topic_id), found[-1].offset + 1)
+        else:
+            self.asking.on_nothing([topic_id], began_us)
 
     def _miss(self, gap: Gap) -> None:
         topic_id = str(self._ids[gap.topic])
+        self.asking.on_found(topic_id, gap.end)
         self.note("ok", "missed", subscription=self.name, topic_id=topic_id, first=gap.first, end=gap.end)
 
     def _change_its_mind_at_times(self) -> None:
@@ -114,6 +130,7 @@ class Relay(Subscriber):
     def _have_repaired(self, told: Damaged) -> None:
         """There is no passing over damage here: an operator has to put it right."""
         topic_id = str(self._ids[told.topic])
+        self.asking.on_found(topic_id, told.first)
         self.note("ok", "damaged", subscription=self.name, topic_id=topic_id, first=told.first, end=told.end)
         self.world.repair()
         self.world.clock.pause(200)

@@ -44,10 +44,12 @@ class Rot:
         self._undo.append(self._disk.flip(name, position, 1 << self._random.randrange(8)))
         return name, damaged
 
-    def repair(self) -> None:
-        """Put right what is rotten."""
+    def repair(self) -> bool:
+        """Put right what is rotten; say whether anything was."""
+        was_rotten = bool(self._undo)
         while self._undo:
             self._undo.pop()()
+        return was_rotten
 
 
 def damaged_by(disk: SimDisk, name: str, position: int) -> list[bytes]:

@@ -51,7 +51,8 @@ class Stager(Base):
             self.world.clock.pause(10)
         while self._left:
             try:
-                self._run_batch(session)
+                with self.asking.call():
+                    self._run_batch(session)
             except AWAY:
                 self.world.clock.pause(200)
             except Refused as refused:

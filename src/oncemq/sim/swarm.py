@@ -91,7 +91,6 @@ class Swarm:
         self._later = self.scheduler.random("nemesis/later")
         self._rollback = Rollback(self, self._later)
         self._rot = Rot(self.world.disk, self._later)
-        self.world.repair = self._rot.repair
         self._blocked: tuple[str, str] | None = None
         """Direction and link of a one-way partition; no link means everybody's."""
 
@@ -142,6 +141,8 @@ class Swarm:
 
     def _set_up(self) -> None:
         self.world.on_turn = CursorWatch(self.history, self.scheduler).look
+        self.world.network.on_change = lambda is_up: self.note("up" if is_up else "down")
+        self.world.repair = self._repair
         self.world.start_broker()
         self.world.run(self._create_topics)
         self.actors += people_of(self.plan, self._place, self.random)
@@ -244,7 +245,7 @@ class Swarm:
         """Start the broker again after a while, unless it died of something that must not happen."""
         error = self.world.broker_error
         if isinstance(error, WorldError) and self._rot.has_struck:
-            self._rot.repair()  # It refused to start, or to go on, and said why.
+            self._repair()  # It refused to start, or to go on, and said why.
         elif error is not None and not isinstance(error, SyncFailed | DiskFull):
             raise error
         if self._broker_due_us is None:
@@ -367,21 +368,32 @@ class Swarm:
         self.scheduler.after(self.random.randrange(8_000_000), self._free_disk)
 
     def _free_disk(self) -> None:
-        self.world.disk.capacity_bytes = None
+        if self.world.disk.capacity_bytes is not None:
+            self.world.disk.capacity_bytes = None
+            self.note("freed")
+
+    def _repair(self) -> None:
+        if self._rot.repair():
+            self.note("repaired")
 
     def _heal(self) -> None:
         self.is_healed = True
         self._is_cut_off = self._is_cut_in_sync = False
         self._crash_in = 0
         self._blocked = None
-        self._rot.repair()
-        self.world.disk.capacity_bytes = None
+        self._repair()
+        self._free_disk()
         self.world.disk.fail_next_sync(0)
 
     def _rule(self, transit: Transit) -> Verdict:
-        """What becomes of a packet: a partition swallows, a bad line loses, repeats or delays."""
-        if self.is_healed:
-            return DELIVER
+        """What becomes of a packet. It is written down whose was harmed: he may have to wait for it."""
+        verdict = DELIVER if self.is_healed else self._draw_verdict(transit)
+        if verdict is not DELIVER:
+            self.note("harmed", name=transit.link)
+        return verdict
+
+    def _draw_verdict(self, transit: Transit) -> Verdict:
+        """A partition swallows, a bad line loses, repeats or delays."""
         if self._is_cut_off or (self._blocked and self._is_blocked(transit)):
             return DROP
         rates, classes, draw = self.plan.rates, self.plan.classes, self.line.random()
