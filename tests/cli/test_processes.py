@@ -15,6 +15,7 @@ import subprocess
 import sys
 import termios
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -183,13 +184,27 @@ def test_an_interrupted_demo_leaves_nothing_behind(start: Start, tmp_path: Path,
 
     assert (ended.code, "Traceback" in ended.err) == (130, False)
     assert not directory.exists()
-    commands = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if _is_there(path)]
-    assert [command for command in commands if str(directory).encode() in command] == []
+    assert _of_place(directory) == []
 
 
-def _is_there(path: Path) -> bool:
-    try:
-        path.read_bytes()
-    except OSError:
-        return False
-    return True
+def test_a_demo_that_is_killed_takes_everybody_with_it(start: Start, tmp_path: Path) -> None:
+    """The nodes of its mesh too, which a process of the demo has started."""
+    program = start("demo", "--seconds", "600", "--no-spark", TMPDIR=str(tmp_path))
+    wait_until(lambda: any(tmp_path.glob("oncemq-demo-*/histories/publisher-1.jsonl")), "messages flow")
+    wait_until(lambda: sum("/mesh/node-" in command for _, command in _of_place(tmp_path)) == 3, "its mesh has three nodes")
+
+    program.signal(signal.SIGKILL)
+    program.end()
+
+    wait_until(lambda: _of_place(tmp_path) == [], "nobody is left")
+
+
+def _of_place(place: Path) -> list[tuple[int, str]]:
+    """Processes that were given something below this place: their ids and command lines."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            command = path.read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            if str(place) in command:
+                found.append((int(path.parent.name), command))
+    return found

@@ -112,6 +112,9 @@ if importlib.util.find_spec("oncemq.cli.bench") is not None:
 
 def main() -> None:
     """Run the program and end the process with its exit code."""
+    from oncemq.adapters.starter import end_with_starter
+
+    end_with_starter()
     sys.exit(run(sys.argv[1:]))
 
 

@@ -19,6 +19,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from oncemq.adapters.starter import end_with_starter
 from oncemq.pipeline.session import spark_session
 
 TABLE = "table"
@@ -72,5 +73,6 @@ def table_values(directory: Path) -> list[tuple[int, bytes]]:
 
 
 if __name__ == "__main__":
+    end_with_starter()
     from_address, from_topic, to_topic, below, how_long = sys.argv[1:]
     copy_for_ever(from_address, from_topic, to_topic, Path(below), is_endless=how_long == "always")

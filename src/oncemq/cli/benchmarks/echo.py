@@ -16,6 +16,7 @@ import os
 import sys
 
 from oncemq.adapters.os_disk import OsDisk
+from oncemq.adapters.starter import end_with_starter
 from oncemq.adapters.zmq_echo import EchoCaller, serve_echo
 from oncemq.cli.benchmarks.workplace import Workplace, read_first_line
 from oncemq.limits import SEGMENT_BYTES
@@ -59,4 +60,5 @@ def serve(directory: str, group_bytes: int, reply_bytes: int) -> None:
 
 
 if __name__ == "__main__":
+    end_with_starter()
     serve(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))

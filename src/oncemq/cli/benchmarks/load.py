@@ -16,6 +16,7 @@ import os
 import sys
 
 import oncemq
+from oncemq.adapters.starter import end_with_starter
 from oncemq.cli.benchmarks.workplace import TOPIC, repeated, values_of
 
 VALUE_BYTES = 1_024
@@ -34,4 +35,5 @@ def put_for_ever(address: str, state: str) -> None:
 
 
 if __name__ == "__main__":
+    end_with_starter()
     put_for_ever(sys.argv[1], sys.argv[2])

@@ -20,6 +20,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import oncemq
+from oncemq.adapters.starter import ends_with_us
 from oncemq.cli.signals import StopAsked, uninterrupted
 
 TOPIC = "bench"
@@ -94,7 +95,10 @@ class Workplace:
     def start(self, *command: str) -> subprocess.Popen[str]:
         """Start a process, with its standard output in our hands; it is ended at the end."""
         with uninterrupted():  # A process that is started and not yet known here would stay for ever.
-            process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)  # noqa: S603
+            environment = os.environ | ends_with_us()
+            process = subprocess.Popen(  # noqa: S603 - our own programs
+                command, stdout=subprocess.PIPE, env=environment, text=True, start_new_session=True
+            )
             self._stack.callback(end_process, process)
         return process
 

@@ -10,7 +10,6 @@ Next: pipeline/archive.py and pipeline/audit.py, which do the work.
 from __future__ import annotations
 
 import json
-import os
 import sys
 import time
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from oncemq.adapters.starter import end_with_starter
 from oncemq.cli.demonstrating.director import LAKE_ROWS, Facts
 from oncemq.cli.demonstrating.roles import TOPIC
 from oncemq.cli.pipeline_spark import start_spark
@@ -105,13 +105,11 @@ def _by_subscription(found: Audit) -> dict[str, dict[str, int]]:
 
 
 def main() -> None:
+    end_with_starter()
     directory, address, report = Path(sys.argv[1]), sys.argv[2], Path(sys.argv[3])
-    parent = os.getppid()
     spark = start_spark(_MASTER)
     archive(directory, address, spark)
     while not (directory / FACTS).exists():
-        if os.getppid() != parent:
-            sys.exit(1)  # A process without its demo ends by itself.
         time.sleep(0.05)
     print(json.dumps(msgspec.to_builtins(judge(directory, spark, report))), flush=True)
 

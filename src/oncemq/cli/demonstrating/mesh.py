@@ -17,6 +17,8 @@ from pathlib import Path
 
 import msgspec
 
+from oncemq.adapters.starter import end_with_starter
+
 NODES = 3
 _MESSAGES = 100
 """Of each node: enough that a kill falls between them, few enough to be done when the broker's load is."""
@@ -53,6 +55,7 @@ def perform(directory: Path, seed: int) -> Mesh:
 
 
 def main() -> None:
+    end_with_starter()
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # The nodes go with it.
     with suppress(KeyboardInterrupt):
         _main()

@@ -19,6 +19,7 @@ from pathlib import Path
 import msgspec
 
 from oncemq import Client, InDoubt, NotCommitted, Uncertain, connect
+from oncemq.adapters.starter import end_with_starter
 from oncemq.cli.torturing.roles import AWAY, BATCH_MAX, MAY_END, Application, Librarian, Part, Publisher, Subscriber
 
 TOPIC = "orders"
@@ -113,6 +114,7 @@ class Keeper(Librarian):
 
 
 def main() -> None:
+    end_with_starter()
     part = msgspec.json.decode(sys.argv[1], type=Part)
     match part.role:
         case "publish":

@@ -18,6 +18,7 @@ from contextlib import suppress
 import msgspec
 
 from oncemq import Client, Gap, InDoubt, NoSuchTopic, NotSubscribed, connect
+from oncemq.adapters.starter import end_with_starter
 from oncemq.cli.torturing.roles import AWAY, BATCH_MAX, LOAD_OVER, MAY_END, Part, Publisher, Subscriber, flush_all
 from oncemq.core.packets import SubscriptionInfo
 
@@ -148,6 +149,7 @@ def sweep(part: Part) -> None:
 
 
 def main() -> None:
+    end_with_starter()
     part = msgspec.json.decode(sys.argv[1], type=Part)
     if part.role == "sweep":
         sweep(part)

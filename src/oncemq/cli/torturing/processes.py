@@ -2,8 +2,8 @@
 """One process of the run, known by its id: started, paused, killed, and asked how it ended.
 
 May not: signal anything but what it started itself.
-The idea: every process has a session of its own, so that Ctrl-C reaches only the run, which then cleans up. It knows which exit
-codes are expected of it by now: any other is a finding.
+The idea: every process has a session of its own, so that Ctrl-C reaches only the run, which then cleans up; killed, the run takes
+its processes with it all the same. A process knows which exit codes are expected of it by now: any other is a finding.
 Next: cast.py, which starts them again.
 """
 
@@ -18,9 +18,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from oncemq.adapters.crash_hook import EXIT_CODE, VARIABLE
+from oncemq.adapters.starter import ends_with_us
 
-_START_S = 30.0
-_STOP_S = 30.0
+_START_S = 120.0
+_STOP_S = 120.0
+"""Moments on a machine of our own; they are seen to be ten times as busy."""
 _CRASH_S = 5.0
 """How long a process may take to come to its crash point, before other faults may end it."""
 
@@ -33,7 +35,7 @@ class Child:
     """A process with its standard streams: orders in, words out, errors into a file."""
 
     def __init__(self, name: str, command: Sequence[str], errors: Path, *, crash_at: str = "") -> None:
-        environment = {key: value for key, value in os.environ.items() if not key.startswith("ONCEMQ_")}
+        environment = {key: value for key, value in os.environ.items() if not key.startswith("ONCEMQ_")} | ends_with_us()
         self.name = name
         self.expected = {EXIT_CODE} if crash_at else set()
         """Exit codes that a fault explains."""

@@ -10,7 +10,6 @@ Next: recorder.py for the histories, cast.py for who starts these.
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from contextlib import suppress
@@ -34,6 +33,7 @@ from oncemq import (
     connect,
 )
 from oncemq.adapters.crash_hook import install_from_environment
+from oncemq.adapters.starter import end_with_starter
 from oncemq.cli.torturing.recorder import Recorder, events_of, history_of
 from oncemq.sim.history import Event
 
@@ -76,12 +76,10 @@ class Application:
         self.recorder = Recorder(path, part.name, part.life)
         self.past = events_of(path)
         """What earlier lives wrote down."""
-        self._parent = os.getppid()
 
     def connect(self) -> Client:
         """Connect, however often it takes."""
         while True:
-            self._end_if_alone()
             try:
                 client = connect(self.part.address, id=self.part.name, state=self.directory / "states" / self.part.name)
             except AWAY:
@@ -92,13 +90,7 @@ class Application:
 
     def is_told(self, word: str) -> bool:
         """Whether the run has come to a point."""
-        self._end_if_alone()
         return (self.directory / word).exists()
-
-    def _end_if_alone(self) -> None:
-        """A process without its run ends by itself."""
-        if os.getppid() != self._parent:
-            sys.exit(1)
 
 
 def flush_all(client: Client) -> None:
@@ -380,6 +372,7 @@ class Librarian(Application):
 
 
 def main() -> None:
+    end_with_starter()
     install_from_environment()
     part = msgspec.json.decode(sys.argv[1], type=Part)
     match part.role:

@@ -23,6 +23,7 @@ from pathlib import Path
 from random import Random
 
 import oncemq
+from oncemq.adapters.starter import ends_with_us
 from oncemq.cli.benchmarks.workplace import end_process, read_first_line
 from oncemq.cli.signals import uninterrupted
 from oncemq.errors import PutPending, UsageError
@@ -100,7 +101,9 @@ class SparkTorture:
         command = [sys.executable, "-m", "oncemq", "serve", str(self._directory / "broker"), "--address", self._address]
         command += ["--json", "--log-level", "warning"]
         with uninterrupted():  # Or a process that runs is not known here, and nobody ends it; so is it with the driver.
-            self._broker = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)  # noqa: S603
+            self._broker = subprocess.Popen(  # noqa: S603 - our own interpreter
+                command, stdout=subprocess.PIPE, env=os.environ | ends_with_us(), text=True, start_new_session=True
+            )
             self._stack.callback(end_process, self._broker)
         self._address = str(read_first_line(self._broker)["address"])
 
@@ -110,7 +113,9 @@ class SparkTorture:
         self._at_work = (self._directory / "driver.log").read_bytes().count(COPYING.encode())
         command = [sys.executable, "-m", "oncemq.pipeline.copying", *place]
         with uninterrupted():
-            self._driver = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)  # noqa: S603
+            self._driver = subprocess.Popen(  # noqa: S603 - our own interpreter
+                command, stdout=log, stderr=log, env=os.environ | ends_with_us(), start_new_session=True
+            )
             self._stack.callback(kill_session, self._driver)
 
     # --- what happens --------------------------------------------------------------------------------

@@ -21,6 +21,7 @@ import msgspec
 
 from oncemq import Client, DatabaseBusy, NotCommitted, Uncertain
 from oncemq.adapters.crash_hook import install_from_environment
+from oncemq.adapters.starter import end_with_starter
 from oncemq.cli.torturing.recorder import Recorder, history_of
 from oncemq.cli.torturing.roles import AWAY, BATCH_MAX, MAY_END, Application, Part
 from oncemq.core.packets import SubscriptionInfo
@@ -168,6 +169,7 @@ def note_effects(part: Part) -> None:
 
 
 def main() -> None:
+    end_with_starter()
     install_from_environment()
     part = msgspec.json.decode(sys.argv[1], type=Part)
     match part.role:
