@@ -9,7 +9,7 @@ Next: client/connect.py.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from threading import Timer
 from typing import TYPE_CHECKING
@@ -36,7 +36,7 @@ def connected(
     """A client for one command. Leaving with an exception leaves what was handed out in doubt."""
     from oncemq.client.connect import connect
 
-    with _patience(output, address):
+    with nullcontext() if offline else _patience(output, address):  # Offline it waits for nobody yet.
         client = connect(address, id=id, state=state, in_doubt=in_doubt, takeover=takeover, offline=offline)
     with _patience(output, address, client), client:
         try:
