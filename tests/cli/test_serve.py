@@ -201,7 +201,8 @@ def test_a_refused_write_ends_it_with_8_and_nothing_confirmed_is_lost(serve: Ser
     resource.prlimit(program.process.pid, resource.RLIMIT_FSIZE, (100, resource.RLIM_INFINITY))
 
     with impatience():
-        unconfirmed = alone("put", "orders", "never confirmed")
+        while program.process.poll() is None:  # Again, if patience was over before the broker had heard of it.
+            unconfirmed = alone("put", "orders", "never confirmed")
     ended = program.end()
     serve(address=alone.address)
 

@@ -26,20 +26,27 @@ def meanwhile(work: object) -> Iterator[None]:
         thread.join()
 
 
-def test_messages_are_pushed_as_they_are_stored(connect: Connect, topic: str) -> None:
-    listening, putting = connect("ear"), connect("mouth")
-    listening.subscribe(topic)
-    listener = listening.listen(topic, timeout=10)
-    assert listener.next(timeout=0.5) is None
-    before = listening.admin.stats().values
+def test_messages_are_pushed_as_they_are_stored(tmp_path: Path) -> None:
+    """At a broker of its own, at which nobody else follows anything."""
+    with (
+        oncemq.Broker(tmp_path / "data") as broker,
+        oncemq.connect(broker.address, id="ear", state=tmp_path / "ear") as listening,
+        oncemq.connect(broker.address, id="mouth", state=tmp_path / "mouth") as putting,
+    ):
+        listening.subscribe("t")
+        listener = listening.listen("t", timeout=60)
+        due = time.monotonic() + 60
+        while (before := putting.admin.stats().values)["channels_followed"] == 0:
+            assert time.monotonic() < due, "nobody follows"
+            assert listener.next(timeout=0.05) is None
 
-    def put() -> None:
-        for number in range(100):
-            putting.put(topic, b"%d" % number)
+        def put() -> None:
+            for number in range(100):
+                putting.put("t", b"%d" % number)
 
-    with meanwhile(put):
-        found = [next(listener).value for _ in range(100)]
-    after = listening.admin.stats().values
+        with meanwhile(put):
+            found = [next(listener).value for _ in range(100)]
+        after = putting.admin.stats().values
     assert found == [b"%d" % number for number in range(100)]
     assert after["count_live_blocks"] - before["count_live_blocks"] == 100
     assert after["parked_gets"] == 0
@@ -65,7 +72,7 @@ def test_a_listener_ends_after_its_time_and_get_goes_on_where_it_was(connect: Co
     assert message.value == b"c"
     started = time.monotonic()
     assert list(client.listen(topic, timeout=0.3)) == []
-    assert 0.2 < time.monotonic() - started < 5
+    assert time.monotonic() - started > 0.2
     assert list(client.listen(topic, timeout=0)) == []
 
 
@@ -147,7 +154,7 @@ def test_a_listener_hears_a_broker_that_publishes_elsewhere_after_its_restart(tm
     address = first.address
     with oncemq.connect(address, id="ear", state=tmp_path / "ear") as client:
         client.subscribe("t")
-        listener = client.listen("t", timeout=30)
+        listener = client.listen("t", timeout=60)
         client.put("t", b"one")
         assert next(listener).value == b"one"
         first.stop()
@@ -155,7 +162,7 @@ def test_a_listener_hears_a_broker_that_publishes_elsewhere_after_its_restart(tm
             assert second.live_address != first.live_address
             client.put("t", b"two")
             assert next(listener).value == b"two"
-            due = time.monotonic() + 30
+            due = time.monotonic() + 60
             while client.admin.stats().values["channels_followed"] == 0:
                 assert time.monotonic() < due, "the new live address was not found"
                 listener.next(timeout=1)

@@ -25,7 +25,7 @@ from typing import NamedTuple, Self
 from oncemq.cli.options import DEFAULT_ADDRESS
 from oncemq.cli.torturing.ports import reserve_port
 
-_DEADLINE_S = 90.0
+_DEADLINE_S = 240.0
 _PORT = re.compile(r"(127\.0\.0\.1:)(\d+)")
 
 

@@ -17,7 +17,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 def _run(name: str, *arguments: str) -> str:
-    done = subprocess.run([sys.executable, EXAMPLES / name, *arguments], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run([sys.executable, EXAMPLES / name, *arguments], capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

@@ -26,7 +26,7 @@ def run(blocks: list[str], directory: Path) -> tuple[list[str], list[str]]:
     code = "\n".join(blocks)
     promised = [line for block in blocks for line in re.findall(r"^print\(.*\)  # (.*?)(?:[:;] .*)?$", block, flags=re.MULTILINE)]
     words = [sys.executable, "-c", f"{code}\nclient.close()\nbroker.stop()\n"]
-    done = subprocess.run(words, cwd=directory, capture_output=True, text=True, timeout=280, check=False)
+    done = subprocess.run(words, cwd=directory, capture_output=True, text=True, timeout=540, check=False)
     assert done.returncode == 0, done.stderr[-3_000:]
     return done.stdout.splitlines(), promised
 

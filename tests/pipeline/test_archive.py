@@ -33,7 +33,7 @@ FORMS = ("delta", "parquet")
 def play(*words: str) -> int:
     """Run a role in a process of its own; return how it ended."""
     command = [sys.executable, "-m", "tests.pipeline.roles", *words]
-    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=540, check=False)
     assert ended.returncode in {0, -signal.SIGKILL}, ended.stderr
     return ended.returncode
 

@@ -92,7 +92,7 @@ def killed(stage: Stage) -> Stage:
         driver = subprocess.Popen(
             [sys.executable, ROLE, stage.address, stage.directory], start_new_session=True, stdout=log, stderr=log
         )
-    due, waiting = time.monotonic() + 240, set(STEPS)
+    due, waiting = time.monotonic() + 480, set(STEPS)
     try:
         while waiting:
             waiting = {step for step in waiting if not (stage.directory / f"{step}-marker").exists()}

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.real
 def test_the_demo_proves_itself_on_spark_and_leaves_a_page(tmp_path: Path) -> None:
     page = tmp_path / "page"
     command = [sys.executable, "-m", "oncemq", "demo", "--seconds", "3", "--seed", "2", "--report", str(page), "--json"]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=280, check=False)
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=540, check=False)
 
     assert ended.returncode == 0, ended.stderr
     told = json.loads(ended.stdout)

@@ -41,7 +41,7 @@ def start(tmp_path: Path, *options: str, path: str = "") -> subprocess.Popen[str
 
 def run(tmp_path: Path, *options: str, path: str = "") -> dict[str, Any]:
     process = start(tmp_path, *options, path=path)
-    out, errors = process.communicate(timeout=200)
+    out, errors = process.communicate(timeout=540)
     assert process.returncode == 0, errors + out
     found: dict[str, Any] = json.loads(out)
     return found
@@ -132,7 +132,7 @@ def test_an_interrupted_run_leaves_nothing_behind(tmp_path: Path) -> None:
     process = start(tmp_path, "--kills", "1000", "--seed", "3")
     until(lambda: any(tmp_path.glob("oncemq-torture-*/histories/pub0.jsonl")), "messages flow")
     process.send_signal(signal.SIGINT)
-    out, errors = process.communicate(timeout=100)
+    out, errors = process.communicate(timeout=540)
 
     assert (process.returncode, out, "Traceback" in errors) == (130, "", False)
     assert is_left(tmp_path) == []

@@ -61,7 +61,7 @@ def test_an_effect_that_happened_twice_can_be_seen(tmp_path: Path) -> None:
 def chaos(tmp_path: Path, *options: str) -> dict[str, Any]:
     command = [sys.executable, "-m", "oncemq", "chaos", "--json", "--seed", "3", *options]
     ended = subprocess.run(
-        command, env={**os.environ, "TMPDIR": str(tmp_path)}, capture_output=True, text=True, timeout=200, check=False
+        command, env={**os.environ, "TMPDIR": str(tmp_path)}, capture_output=True, text=True, timeout=540, check=False
     )
     assert ended.returncode == 0, ended.stderr + ended.stdout
     found: dict[str, Any] = json.loads(ended.stdout)

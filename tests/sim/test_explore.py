@@ -60,7 +60,7 @@ def run_search(hash_seed: str) -> str:
     program = "from oncemq.sim.explore import explore, Bounds; print(explore(Bounds(crashes=1, drops=0)))"
     environment = os.environ | {"PYTHONHASHSEED": hash_seed}
     return subprocess.run(
-        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True, timeout=120
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True, timeout=540
     ).stdout
 
 

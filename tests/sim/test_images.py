@@ -198,7 +198,7 @@ def run_images(hash_seed: str) -> str:
     program = "from oncemq.sim.images import explore; print([explore(seed, images_max=400) for seed in range(3)])"
     environment = os.environ | {"PYTHONHASHSEED": hash_seed}
     return subprocess.run(
-        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True, timeout=120
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True, timeout=540
     ).stdout
 
 

@@ -19,7 +19,7 @@ from oncemq.core import packets as p
 from oncemq.model.block import cut_block
 from oncemq.wire.codec import decode, encode
 
-TIMEOUT_MS = 5_000
+TIMEOUT_MS = 60_000
 Answer = TypeVar("Answer", bound=p.Packet)
 
 
