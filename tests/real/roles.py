@@ -17,8 +17,11 @@ from pathlib import Path
 
 import oncemq
 from oncemq.adapters.crash_hook import install_from_environment
+from oncemq.client import puts, session
 
 GAVE_UP, TORN = 3, 9
+PATIENT_TRIES = 7
+"""Two minutes instead of seven seconds: a broker that comes back on a busy machine takes longer than those."""
 END = b"end"
 """The value after which a subscriber goes home."""
 
@@ -57,6 +60,8 @@ def wait_for(path: Path) -> None:
 def publish(options: argparse.Namespace) -> int:
     """Put numbered messages; what an earlier run left behind is confirmed first."""
     facts = Facts(options.facts)
+    if not options.give_up:
+        puts.REQUEST_TRIES = session.REQUEST_TRIES = PATIENT_TRIES  # type: ignore[misc]
     client = oncemq.connect(options.address, id=options.id, state=options.state, offline=True)
     numbers = range(options.first, options.last + 1)
     facts.note(f"start {client.pending}")
@@ -123,7 +128,7 @@ def subscribe(options: argparse.Namespace) -> int:
     facts = Facts(options.facts)
     with _connected(options) as client:
         for topic in options.topic.split(","):
-            client.subscribe(topic, start="earliest")
+            _subscribe(client, topic)
         facts.note("subscribed")
         count = 0
         while True:
@@ -135,6 +140,15 @@ def subscribe(options: argparse.Namespace) -> int:
                 os._exit(137)  # Handled and written down, but the next get was never called.
             if any(message.value == END for message in messages):
                 return 0
+
+
+def _subscribe(client: oncemq.Client, topic: str) -> None:
+    while True:
+        try:
+            client.subscribe(topic, start="earliest")
+        except oncemq.BrokerUnreachable:
+            continue  # It died meanwhile, and takes its time to come back.
+        return
 
 
 def _connected(options: argparse.Namespace) -> oncemq.Client:
