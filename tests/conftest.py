@@ -25,6 +25,14 @@ BRIEF_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """A JVM that lives for a minute has no use for its second compiler, nor for a collector with threads of its own."""
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _java_leaves_nothing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Temporary files of every JVM go where those of its tests go: a JVM that is killed takes none of them away."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SPARK_SUBMIT_OPTS", f"-Djava.io.tmpdir={tmp_path_factory.mktemp('java')}")
+        yield
+
+
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """One JVM for all tests that need Spark; `local[2,4]`, so that failed tasks are tried again."""
@@ -36,7 +44,6 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         name="oncemq-tests",
         settings={
             "spark.driver.extraJavaOptions": BRIEF_JAVA,
-            "spark.local.dir": str(place / "local"),
             "spark.sql.warehouse.dir": str(place / "warehouse"),
         },
     )

@@ -24,7 +24,7 @@ from tests.conftest import BRIEF_JAVA
 
 SPARK_CLASS = Path(pyspark.__file__).parent / "bin" / "spark-class"
 HOSTS = ("127.0.0.1", "127.0.0.2")
-DEADLINE_S = 120.0
+DEADLINE_S = 240.0
 _STARTED = re.compile(r"Starting Spark master at (spark://\S+)")
 
 
@@ -59,7 +59,8 @@ class Cluster:
         return self.directory / f"{name}.log"
 
     def _start(self, name: str, host: str, *command: str | Path) -> subprocess.Popen[bytes]:
-        environment = {"SPARK_LOCAL_IP": host, "SPARK_DAEMON_MEMORY": "256m", "SPARK_DAEMON_JAVA_OPTS": BRIEF_JAVA}
+        java = f"{BRIEF_JAVA} {os.environ['SPARK_SUBMIT_OPTS']}"
+        environment = {"SPARK_LOCAL_IP": host, "SPARK_DAEMON_MEMORY": "256m", "SPARK_DAEMON_JAVA_OPTS": java}
         with self.log(name).open("wb") as log:
             process = subprocess.Popen(command, env=os.environ | environment, stdout=log, stderr=log, start_new_session=True)
         self._stack.callback(kill_session, process)

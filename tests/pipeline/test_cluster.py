@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import sys
@@ -23,7 +24,6 @@ SETTINGS = {
     "spark.speculation": "true",
     "spark.speculation.quantile": "0.5",  # Of two tasks one has to be done before the other is slow.
     "spark.executor.memory": "512m",
-    "spark.executor.extraJavaOptions": BRIEF_JAVA,
     "spark.driver.extraJavaOptions": BRIEF_JAVA,
     "spark.ui.enabled": "false",
 }
@@ -36,7 +36,8 @@ def submitted(master: str, *words: str) -> list[str]:
     text = block.replace("spark://host:7077", master).replace("/opt/venv/bin/python", sys.executable)
     program, *command = shlex.split(text.replace("\\\n", " "))
     assert command.pop() == "job.py"
-    more = [word for name, value in SETTINGS.items() for word in ("--conf", f"{name}={value}")]
+    executors = {"spark.executor.extraJavaOptions": f"{BRIEF_JAVA} {os.environ['SPARK_SUBMIT_OPTS']}"}
+    more = [word for name, value in (SETTINGS | executors).items() for word in ("--conf", f"{name}={value}")]
     return [str(Path(sys.executable).with_name(program)), *command, *more, *words]
 
 

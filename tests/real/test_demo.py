@@ -7,6 +7,7 @@ May not: assert a speed.
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -19,7 +20,8 @@ pytestmark = pytest.mark.real
 def test_the_demo_proves_itself_on_spark_and_leaves_a_page(tmp_path: Path) -> None:
     page = tmp_path / "page"
     command = [sys.executable, "-m", "oncemq", "demo", "--seconds", "3", "--seed", "2", "--report", str(page), "--json"]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=540, check=False)
+    place = {**os.environ, "TMPDIR": str(tmp_path)}
+    ended = subprocess.run(command, env=place, capture_output=True, text=True, timeout=540, check=False)
 
     assert ended.returncode == 0, ended.stderr
     told = json.loads(ended.stdout)
