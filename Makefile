@@ -7,6 +7,8 @@ READY := .venv/.ready
 # Processes that run tests at the same time. Those with real processes wait more than they work, and share a worker by file, and so one Spark.
 WORKERS ?= 2
 REAL_WORKERS ?= 4
+# Tests start hundreds of processes: without this a machine that keeps no bytecode compiles this project anew for each of them.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test lint bench coverage mutation features reference fresh clean
