@@ -32,7 +32,9 @@ TOPICS = ("got", "received", "moved", "booked")
 CANCELLED_SHARE = 0.3
 IMPATIENT_MS = 100
 """What a request is given in place of the usual time: some then give up a broker that starts again, others wait for it."""
-DRAIN_S = 30.0
+DRAIN_S = 120.0
+TO_BE_SEEN = tuple(f"{work}: {end}" for work in ("put", "get", "receive", "move", "book") for end in ("done", "CancelledError"))
+"""What has to happen at least once, however long a busy machine takes for it."""
 
 
 class Trouble(Exception):
@@ -179,6 +181,12 @@ class Play:
         if problem is not None and not isinstance(problem, EXPECTED):
             self.wrong.append(f"{name} raised {problem!r}")
 
+    async def until_all_was_seen(self) -> None:
+        """Go on until everybody came to each kind of end, or the time is over: who asks for it looks."""
+        never, due_s = asyncio.Event(), time.monotonic() + DRAIN_S
+        while not all(self.seen[each] for each in TO_BE_SEEN) and time.monotonic() < due_s:
+            await _wait(never, 0.05)
+
     async def until_done(self, work: Callable[[], Awaitable[object]]) -> Any:
         """Do something that may be done again until it is through."""
         due_s = time.monotonic() + DRAIN_S
@@ -297,6 +305,7 @@ async def play(directory: Path, broker: BrokerProcess, *, seed: int, seconds: fl
             async with asyncio.timeout(seconds + 4 * DRAIN_S):
                 drivers = [asyncio.create_task(it.drive(work)) for work in works]
                 await _strike(broker, random.Random(seed), seconds, deaths)
+                await it.until_all_was_seen()
                 it.is_over = True
                 await asyncio.gather(*drivers)
                 await it.settle()
