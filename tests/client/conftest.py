@@ -56,8 +56,8 @@ def client(connect: Connect) -> oncemq.Client:
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with pytest.MonkeyPatch.context() as patch, postgresql(tmp_path_factory.mktemp("pg"), patch) as uri:
+def server() -> Iterator[str]:
+    with postgresql() as uri:
         yield uri
 
 

@@ -10,6 +10,7 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import psycopg
@@ -19,11 +20,16 @@ from oncemq.cli.torturing.transactions import postgresql as server_below
 
 
 @contextmanager
-def postgresql(directory: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """Start a server below `directory`, on a socket there; yield how to reach it, and end it."""
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(directory))  # Else it warns that there is none.
-    with server_below(directory / "postgresql") as uri:
-        yield uri
+def postgresql() -> Iterator[str]:
+    """Start a server in a directory of its own, on a socket there; yield how to reach it, and end it.
+
+    Not where pytest has its directories: started by root the server is another user, and every other run of pytest that begins
+    meanwhile shuts that place to it.
+    """
+    with TemporaryDirectory(prefix="oncemq-postgresql-") as place, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_RUNTIME_DIR", place)  # Else it warns that there is none.
+        with server_below(Path(place, "postgresql")) as uri:
+            yield uri
 
 
 class Base:

@@ -26,8 +26,8 @@ VALUES = [b"0", b"1", b"2", b"3", b"4"]
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with pytest.MonkeyPatch.context() as patch, postgresql(tmp_path_factory.mktemp("pg"), patch) as uri:
+def server() -> Iterator[str]:
+    with postgresql() as uri:
         yield uri
 
 
