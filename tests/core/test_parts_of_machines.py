@@ -559,6 +559,21 @@ def test_whole_blocks_are_handed_out_quickly_only_where_nothing_else_is_due() ->
     assert machine.ready_block() is None
 
 
+def test_single_messages_are_handed_out_quickly_only_as_far_as_is_reserved() -> None:
+    machine = subscriber_at(0, reserved=3)
+    machine.on_block(source_at(0), block_of(5), 5)
+    assert machine.take_ready() is None, "the first of a block moves the whole bookmark"
+    assert machine.has_message()
+    machine.take()
+    machine.given = 1
+    handed = []
+    while (message := machine.take_ready()) is not None:
+        handed.append(message.offset)
+        machine.given += 1
+    assert handed == [1, 2], "after a power cut nobody would be told of the fourth"
+    assert (machine.slot.handed, machine.slot.reserved) == (3, 3)
+
+
 def test_a_damaged_block_is_never_handed_out_whole() -> None:
     broken = bytearray(block_of(3))
     broken[5] ^= 32
