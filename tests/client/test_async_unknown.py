@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,7 +25,7 @@ class Answers:
     """Stands between a client and the answers to its commits: loses them, or keeps them back."""
 
     def __init__(self, client: oncemq.AsyncClient) -> None:
-        self._really: Callable[[Commit], TransactDone] = client._client._transactions._ask
+        self._really: Callable[[Commit, int | None], TransactDone] = client._client._transactions._ask
         self.losses = 0
         """How many of the next answers do not come."""
         self.is_deaf = False
@@ -36,11 +37,11 @@ class Answers:
         """When they come to some tasks, by name."""
         client._client._transactions._ask = self._ask  # type: ignore[method-assign]
 
-    def _ask(self, commit: Commit) -> TransactDone:
+    def _ask(self, commit: Commit, timeout_ms: int | None) -> TransactDone:
         if self.is_deaf:
             wait(Turn())
             raise Uncertain("nobody is there")
-        done = self._really(commit)
+        done = self._really(commit, timeout_ms)
         if self.losses:
             self.losses -= 1
             wait(Turn())
@@ -190,9 +191,9 @@ def test_an_outcome_that_cannot_be_found_out_is_told_to_all_who_wait_for_it(play
         answers = await _leave_unknown(client, topic, b"unknown")
         tries: list[Commit] = []
 
-        def ask(commit: Commit) -> TransactDone:
+        def ask(commit: Commit, timeout_ms: int | None) -> TransactDone:
             tries.append(commit)
-            return answers._ask(commit)
+            return answers._ask(commit, timeout_ms)
 
         client._client._transactions._ask = ask
         answers.is_deaf = True
@@ -200,5 +201,52 @@ def test_an_outcome_that_cannot_be_found_out_is_told_to_all_who_wait_for_it(play
         assert {type(problem) for problem in found} == {Uncertain}
         assert len(tries) == 1
         client._client._abandon()
+
+    play(script)
+
+
+# --- how long it takes to be told -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("timeout", [0, 0.05])
+def test_the_time_of_a_flush_includes_waiting_for_another_tasks_put_many(timeout: float, tmp_path: Path, topic: str) -> None:
+    """It began to count when the other task was through: the time of a put_many to a broker that is away came on top."""
+
+    async def script() -> None:
+        client = await oncemq.connect_async("tcp://127.0.0.1:9", id="alone", state=tmp_path / "alone", offline=True)
+        assert await client.flush(timeout) == 0
+        await client.put(topic, b"collected", wait=False)
+        many = asyncio.create_task(client.put_many(topic, [b"0", b"1"]))
+        await _turns()
+        for _ in range(2):
+            with pytest.raises(oncemq.PutPending):
+                await client.flush(timeout)
+            assert not many.done(), "it did not wait for the other task"
+        many.cancel()
+        await asyncio.wait((many,))
+        with pytest.raises(oncemq.PutPending):
+            await client.flush(timeout)
+        client._client._abandon()
+
+    asyncio.run(asyncio.wait_for(script(), 120))
+
+
+def test_the_time_of_a_flush_includes_waiting_for_a_task_that_asks_for_an_outcome(play: Play) -> None:
+    async def script(connect: Any, topic: str) -> None:
+        async with await connect() as client:
+            await client.subscribe(topic)
+            answers = await _leave_unknown(client, topic, b"unknown")
+            answers.may_come.clear()
+            other = asyncio.create_task(client.put(topic, b"other"))
+            await _turns()
+            await client.put(topic, b"collected", wait=False)
+            for timeout in (0, 0.05):
+                with pytest.raises(Uncertain, match="another task still asks"):
+                    await client.flush(timeout)
+            assert not other.done()
+            answers.may_come.set()
+            await other
+            assert await client.flush(60) >= 1
+            assert sorted(await _stored(client, topic)) == [b"collected", b"other", b"unknown"]
 
     play(script)

@@ -9,8 +9,12 @@ from collections.abc import Callable
 import pytest
 
 from oncemq.client.client import Client
+from oncemq.core.broker import BrokerMachine as Machine
+from oncemq.core.effects import Effects, Sender, refuse
 from oncemq.core.packets import Ack, AckDone, Transact, TransactDone
 from oncemq.errors import BrokerUnreachable, Damaged, Diverged, Fenced, Refused, Uncertain, WrongAuthority
+from oncemq.limits import CLOSE_TIMEOUT_MS, JOIN_PATIENCE_MS
+from oncemq.model.refusals import Code
 from oncemq.sim.disk import SimDisk
 from oncemq.sim.network import DROP, Verdict
 from oncemq.sim.scheduler import Killed
@@ -360,3 +364,95 @@ def test_r17_what_was_collected_behind_a_commit_without_an_answer_stays_in_the_o
         assert [value for value in found if value.startswith(b"behind")] == [b"behind " + value for value in number(3)]
 
     world.run(script, limit_us=3_600 * SECOND_US)
+
+
+# --- how long it takes to be told -------------------------------------------------------------------------
+
+
+def left_unknown(world: World) -> Client:
+    """A worker whose commit nobody answered, because the broker went away, with a message collected behind it."""
+    worker = world.connect("worker")
+    transaction = worker.transaction()
+    transaction.__enter__()
+    assert transaction.get("in", timeout=0) is not None
+    transaction.put("out", b"0")
+    world.kill_broker()
+    with pytest.raises(Uncertain):
+        transaction.__exit__(None, None, None)
+    worker.put("out", b"behind", wait=False)
+    return worker
+
+
+@pytest.mark.parametrize(("later_ms", "waits_ms"), [(0, 0), (60_000, CLOSE_TIMEOUT_MS)])
+def test_r17_closing_behind_a_commit_without_an_answer_takes_no_longer_than_any_closing(later_ms: int, waits_ms: int) -> None:
+    """It asked for the outcome with all patience (7.6 s) before it kept what followed."""
+    world = prepared()
+
+    def script() -> int:
+        worker = left_unknown(world)
+        world.clock.pause(later_ms)
+        told_ms = world.clock.now().ticks_ms
+        assert worker.close() == 1
+        return world.clock.now().ticks_ms - told_ms
+
+    assert world.run(script) == waits_ms
+    world.start_broker()
+
+    def next_life() -> None:
+        with world.connect("worker") as again:
+            assert again.flush() == 1
+        work_on(world)
+        assert sorted(stored_values(world, "out")) == [*number(5), b"behind"]
+
+    world.run(next_life)
+
+
+def test_r17_a_flush_has_its_time_also_behind_a_commit_without_an_answer() -> None:
+    world = prepared()
+
+    def script() -> list[int]:
+        worker, took_ms = left_unknown(world), []
+        for timeout in (0, 0.5, 3):
+            begun_ms = world.clock.now().ticks_ms
+            with pytest.raises(Uncertain):
+                worker.flush(timeout)
+            took_ms.append(world.clock.now().ticks_ms - begun_ms)
+        world.start_broker()
+        assert worker.flush(60) == 1
+        worker.close()
+        return took_ms
+
+    assert world.run(script) == [0, 500, 3_000]
+    world.run(lambda: work_on(world))
+    assert sorted(world.run(lambda: stored_values(world, "out"))) == [*number(5), b"behind"]
+
+
+@pytest.mark.parametrize("waits_ms", [3_000, 60_000])
+def test_a_commit_refused_by_a_node_that_joins_is_waited_for_and_uncertain_in_the_end(
+    waits_ms: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No broker of this version does that. It would have been Refused, though the next call carries it out."""
+    world = prepared()
+    begun_ms = world.clock.now().ticks_ms
+    take = Machine._on_transact
+
+    def joining(machine: Machine, client: object, to: Sender, *rest: object) -> Effects:
+        if world.clock.now().ticks_ms < begun_ms + waits_ms:
+            return refuse(to, Code.JOINING)
+        return take(machine, client, to, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Machine, "_on_transact", joining)
+
+    def script() -> None:
+        worker = world.connect("worker")
+        if waits_ms < JOIN_PATIENCE_MS:
+            assert work(worker) == b"0"
+        else:
+            with pytest.raises(Uncertain, match="try again in a moment"):
+                work(worker)
+            assert world.clock.now().ticks_ms < begun_ms + 2 * JOIN_PATIENCE_MS
+            world.clock.pause(waits_ms)
+        work_on(world, worker)
+        assert stored_values(world, "out") == number(5)
+
+    world.run(script)

@@ -21,7 +21,7 @@ from typing import Any, Generic, Self
 
 from oncemq.client.arguments import milliseconds
 from oncemq.client.async_admin import AsyncAdmin
-from oncemq.client.bridge import run
+from oncemq.client.bridge import run, take_in_time
 from oncemq.client.client import Client
 from oncemq.client.databases import NO_CONNECTION
 from oncemq.client.effects import NO_PUTS, TABLE, DatabaseTransaction
@@ -118,9 +118,17 @@ class AsyncClient:
             return await run(self._client.put_many, topic, values, keys=keys, strict=strict)
 
     async def flush(self, timeout: float | None = None) -> int:
-        """Have every put confirmed; see Client.flush."""
-        async with self._numbers:
-            return await run(self._client.flush, timeout)
+        """Have every put confirmed; see Client.flush. The time is the whole call's: another task's put_many counts."""
+        left_ms = self._client._session.patience(milliseconds(timeout))
+        has_turn = await take_in_time(self._numbers, left_ms())
+        try:
+            if not has_turn and self.pending:
+                raise self._client._puts.told_pending()
+            left = left_ms()
+            return await run(self._client.flush, None if left is None else left / 1000)
+        finally:
+            if has_turn:
+                self._numbers.release()
 
     # --- subscribe and get -----------------------------------------------------------------------------
 
@@ -276,7 +284,7 @@ class AsyncReceive:
     async def __aenter__(self) -> Message | None:
         inner, loop = self._inner, asyncio.get_running_loop()
         timeout, started_s = inner.timeout_ms, loop.time()
-        if not await self._turn.take(IN_A_RECEIVE, None if timeout is None else timeout / 1000):
+        if not await self._turn.take(IN_A_RECEIVE, timeout):
             return None
         self._has_turn = True
         if timeout is not None:

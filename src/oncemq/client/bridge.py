@@ -12,8 +12,8 @@ Next: client/async_client.py, the front.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from contextlib import AbstractContextManager
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Protocol, TypeVar
 
 import greenlet
@@ -51,6 +51,15 @@ def wait(awaitable: Awaitable[Result]) -> Result:
     return found
 
 
+async def take_in_time(lock: asyncio.Lock, timeout_ms: int | None) -> bool:
+    """Take a lock; False if it was not to be had in time. One that is free is taken also if there is no time."""
+    try:
+        async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1000):
+            return await lock.acquire()
+    except TimeoutError:
+        return False
+
+
 class PollingLink(Link, Protocol):
     """A link that can be waited for."""
 
@@ -81,17 +90,22 @@ class LoopClock:
         wait(asyncio.sleep(duration_ms / 1000))
 
 
-class Turn(AbstractContextManager[None]):
+class Turn:
     """Where one call at a time may be, in the order they came. Only inside `run`."""
 
     def __init__(self) -> None:
         self._lock = asyncio.Lock()
 
-    def __enter__(self) -> None:
-        wait(self._lock.acquire())
-
-    def __exit__(self, *_: object) -> None:
-        self._lock.release()
+    @contextmanager
+    def within(self, timeout_ms: int | None) -> Iterator[bool]:
+        """Have the turn in here; False if it did not come in time."""
+        if not wait(take_in_time(self._lock, timeout_ms)):
+            yield False
+            return
+        try:
+            yield True
+        finally:
+            self._lock.release()
 
 
 class SharedSession(Session):
@@ -147,8 +161,8 @@ class SharedSession(Session):
                 return False
             wait(self._stand_by(left_ms))
 
-    def new_turn(self) -> AbstractContextManager[None]:
-        return Turn()
+    def new_turn(self) -> Callable[[int | None], AbstractContextManager[bool]]:
+        return Turn().within
 
     def open_live(self, address: str) -> LiveLink:
         return SharedLive(self, super().open_live(address))  # type: ignore[arg-type]

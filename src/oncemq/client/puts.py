@@ -65,8 +65,8 @@ class Puts:
         self._refused: Entry | None = None
         self.forbidden = ""
         """Why nothing may be put now, if so: inside a transaction of a database."""
-        self.resolve: Callable[[], None] = lambda: None
-        """Finds out what became of a transaction whose commit was not answered (client/transactions.py)."""
+        self.resolve: Callable[[int | None], None] = lambda _timeout_ms: None
+        """Finds out, within that time, what became of a transaction whose commit was not answered (client/transactions.py)."""
         self._closing: _Closing | None = None
         """A block on its way into the outbox and the queue. Still here at the next call: something interrupted that."""
         for entry in session.state.entries():
@@ -98,9 +98,9 @@ class Puts:
         if self.forbidden:
             raise UsageError(self.forbidden)
 
-    def cut(self, block: OpenBlock) -> Entry:
+    def cut(self, block: OpenBlock, timeout_ms: int | None = None) -> Entry:
         """Close a block: number it, keep it in the outbox, queue it. A full outbox leaves everything as it was."""
-        self._until_free()
+        self._until_free(timeout_ms)
         key = block.topics, block.strict
         was_open = self.open_blocks.get(key) is block
         self._closing = _Closing(block)
@@ -112,11 +112,12 @@ class Puts:
             self._closing = None
             raise
 
-    def _until_free(self) -> None:
+    def _until_free(self, timeout_ms: int | None = None) -> None:
         """Have the next number be free. All the waiting there is before a block is closed: on an event loop other calls may
         close every open block meanwhile, so whoever closes one looks for it after this."""
+        left_ms = self._session.patience(timeout_ms)
         while self.publisher.is_held:
-            self.resolve()
+            self.resolve(left_ms())
         self.make_up()
 
     def _cut_if_open(self, block: OpenBlock) -> None:
@@ -147,23 +148,25 @@ class Puts:
         self._closing = None
         return entry
 
-    def cut_all(self) -> None:
+    def cut_all(self, timeout_ms: int | None = None) -> None:
+        left_ms = self._session.patience(timeout_ms)
         if any(block.values for block in self.open_blocks.values()):
-            self._until_free()
+            self._until_free(left_ms())
         self.make_up()
         for key, block in list(self.open_blocks.items()):
             if block.values:
-                self.cut(block)
+                self.cut(block, left_ms())
             else:
                 del self.open_blocks[key]  # Its only message was refused: there is nothing to put.
 
     def _cut_all_with_room(self, timeout_ms: int | None = None) -> None:
         """Cut every open block; if the outbox is full, have what is in it confirmed first."""
+        left_ms = self._session.patience(timeout_ms)
         try:
-            self.cut_all()
+            self.cut_all(left_ms())
         except OutboxFull as full:
-            self._make_room(full, timeout_ms)
-            self.cut_all()
+            self._make_room(full, left_ms())
+            self.cut_all(left_ms())
 
     def _cut_with_room(self, block: OpenBlock) -> Entry:
         try:
@@ -248,7 +251,7 @@ class Puts:
         try:
             self._session.ensure()
         except BrokerUnreachable:
-            self._note_away(None)
+            self.note_away(None)
             return False
         return True
 
@@ -257,7 +260,7 @@ class Puts:
         try:
             self._push()
         except BrokerUnreachable:
-            self._note_away(None)
+            self.note_away(None)
             return False
         return True
 
@@ -273,7 +276,7 @@ class Puts:
         try:
             self._pump(lambda: self.publisher.has_left(last), timeout_ms)
         except BrokerUnreachable as problem:
-            self._note_away(timeout_ms)
+            self.note_away(timeout_ms)
             raise self._pending(last, problem) from problem.__cause__ or problem
         for entry in entries:
             if entry.done is not None and entry.done.code:
@@ -283,11 +286,12 @@ class Puts:
 
     def flush(self, timeout_ms: int | None) -> int:
         """Have every put confirmed; return how many messages were since the last flush."""
-        self._cut_all_with_room(timeout_ms)
+        left_ms = self._session.patience(timeout_ms)
+        self._cut_all_with_room(left_ms())
         try:
-            self._pump(lambda: len(self.publisher) == 0, timeout_ms)
+            self._pump(lambda: len(self.publisher) == 0, left_ms())
         except BrokerUnreachable as problem:
-            self._note_away(timeout_ms)
+            self.note_away(timeout_ms)
             raise self._pending(None, problem) from problem.__cause__ or problem
         refused, self._refused = self._refused, None
         flushed, self.flushed_messages = self.flushed_messages, 0
@@ -300,10 +304,14 @@ class Puts:
         is_away = self._away_ms is not None and self._session.clock.now().ticks_ms - self._away_ms < CLOSE_TIMEOUT_MS
         self.flush(0 if is_away else CLOSE_TIMEOUT_MS)
 
-    def _note_away(self, timeout_ms: int | None) -> None:
+    def note_away(self, timeout_ms: int | None) -> None:
         """Remember that nobody answered, if the caller gave the broker all the time that it is given by itself."""
         if timeout_ms is None:
             self._away_ms = self._session.clock.now().ticks_ms
+
+    def told_pending(self) -> PutPending:
+        """What tells that nothing was heard of puts in time."""
+        return self._pending(None)
 
     def _pending(self, entry: Entry | None, problem: BrokerUnreachable | None = None) -> PutPending:
         self._state.sync()

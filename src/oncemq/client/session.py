@@ -135,15 +135,21 @@ class Session:
 
     # --- requests --------------------------------------------------------------------------------------
 
-    def ask(self, packet: Packet, block: Block | None = None) -> Packet:
+    def patience(self, timeout_ms: int | None) -> Callable[[], int | None]:
+        """What tells, whenever it is called, how much of that time is left. None is for ever."""
+        started_ms = self.clock.now().ticks_ms
+        return lambda: None if timeout_ms is None else max(0, timeout_ms - (self.clock.now().ticks_ms - started_ms))
+
+    def ask(self, packet: Packet, block: Block | None = None, timeout_ms: int | None = None) -> Packet:
         """Send a request of this session and return its answer; raise the refusal otherwise. A node that joins is waited for."""
-        self.ensure()
-        due_ms = self.clock.now().ticks_ms + JOIN_PATIENCE_MS
+        left_ms = self.patience(timeout_ms)
+        self.ensure(left_ms())
+        joining_ms = self.patience(JOIN_PATIENCE_MS)
         while True:
             try:
-                return self.exchange(packet, block=block)
+                return self.exchange(packet, left_ms(), block)
             except errors.Refused as refused:
-                if refused.code != Code.JOINING or self.clock.now().ticks_ms >= due_ms:
+                if refused.code != Code.JOINING or 0 in (joining_ms(), left_ms()):
                     raise
             self.clock.pause(BACKOFF_MS)
 
@@ -301,9 +307,9 @@ class Session:
         if self._failure is not None:
             raise self._failure
 
-    def new_turn(self) -> AbstractContextManager[None]:
-        """Where one call at a time may be. Calls of this session come one after the other anyway."""
-        return nullcontext()
+    def new_turn(self) -> Callable[[int | None], AbstractContextManager[bool]]:
+        """Where one call at a time may be, within so many milliseconds. Those of this session come one after the other anyway."""
+        return lambda _timeout_ms: nullcontext(True)
 
     def open_live(self, address: str) -> LiveLink:
         """Open the live link beside this session's own, in place of an earlier one."""

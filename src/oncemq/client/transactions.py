@@ -95,21 +95,21 @@ class Transactions:
         """Whether a commit was sent whose outcome is not known."""
         return self._unknown is not None
 
-    def resolve(self) -> None:
+    def resolve(self, timeout_ms: int | None = None) -> None:
         """Find out what became of a commit that was not answered; raise Uncertain if that is still not known, NotCommitted if
         nothing of it happened and nobody was told yet."""
         if self._unknown is not None:
-            self._find_out(self._unknown)
+            self._find_out(self._unknown, timeout_ms)
         else:
             self._puts.publisher.is_held = False  # An interruption may have left it so, and then nothing could be put any more.
         refusal, self._refusal = self._refusal, None
         if refusal is not None:
             raise refusal
 
-    def resolve_for_a_put(self) -> None:
+    def resolve_for_a_put(self, timeout_ms: int | None) -> None:
         """The same, but a refusal waits for the next transaction or receive: it is no news of the put."""
         try:
-            self.resolve()
+            self.resolve(timeout_ms)
         except NotCommitted as refusal:
             self._refusal = refusal
 
@@ -150,32 +150,35 @@ class Transactions:
         self._puts.publisher.is_held = True
         self._unknown = commit
         try:
-            self._find_out(commit)
+            self._find_out(commit, None)
         except BaseException:
             commit.is_awaited = False
             self._keep_refusal(commit)
             raise
         return _receipts(commit)
 
-    def _find_out(self, commit: Commit) -> None:
+    def _find_out(self, commit: Commit, timeout_ms: int | None) -> None:
         """Have the outcome of a commit. On an event loop one call asks, and the others wait for what it hears."""
-        failures = len(commit.failures)
-        with self._turn:
+        failures, left_ms = len(commit.failures), self.session.patience(timeout_ms)
+        with self._turn(timeout_ms) as has_turn:
             if self._unknown is not commit:
                 return  # Known by now; what is unknown may be a newer one.
+            if not has_turn:
+                raise Uncertain("another task still asks for it")
             if len(commit.failures) > failures:
                 raise Uncertain(commit.failures[-1])  # Asked just now, with all patience: not by one call after the other.
             try:
-                self._finish(commit)
+                self._finish(commit, left_ms())
             except Uncertain as problem:
-                commit.failures.append(problem.reason)
+                if timeout_ms is None:
+                    commit.failures.append(problem.reason)
                 raise
 
-    def _finish(self, commit: Commit) -> None:
+    def _finish(self, commit: Commit, timeout_ms: int | None) -> None:
         """Send a commit until its outcome is known. What was sent once may arrive late, so only an outcome ends it."""
         reach("client.before_commit")
         try:
-            done = self._ask(commit)
+            done = self._ask(commit, timeout_ms)
         except NotCommitted as refusal:
             self._give_up(commit, refusal)
             return
@@ -192,20 +195,22 @@ class Transactions:
         if commit.refusal is not None and not commit.is_awaited:
             self._refusal = commit.refusal
 
-    def _ask(self, commit: Commit) -> TransactDone:
+    def _ask(self, commit: Commit, timeout_ms: int | None) -> TransactDone:
+        left_ms = self.session.patience(timeout_ms)
         for attempt in range(1, REQUEST_TRIES + 1):
             try:
-                reply = self.session.ask(commit.packet, commit.body if commit.packet.puts else None)
+                reply = self.session.ask(commit.packet, commit.body if commit.packet.puts else None, left_ms())
             except BrokerUnreachable as problem:
+                self._puts.note_away(timeout_ms)
                 raise Uncertain(str(problem)) from problem
             except Refused as problem:
-                self._on_refused(problem, attempt)
+                self._on_refused(problem, attempt, is_last=attempt == REQUEST_TRIES or left_ms() == 0)
             else:
                 invariant(isinstance(reply, TransactDone), "the broker answered with another packet", got=type(reply).__name__)
                 return reply  # type: ignore[return-value]
         raise Uncertain("no answer")  # Not reached: the last attempt raises.
 
-    def _on_refused(self, problem: Refused, attempt: int) -> None:
+    def _on_refused(self, problem: Refused, attempt: int, *, is_last: bool) -> None:
         """No outcome yet. A full disk or a stopping broker may pass; a gap means that the broker forgot what it had confirmed.
 
         What the broker will never take is as good as an outcome, except that it has used up no number.
@@ -217,7 +222,7 @@ class Transactions:
             raise NotCommitted(problem.code, problem.text) from problem
         if problem.code not in TRANSIENT_FOR_PUTS:
             raise problem
-        if attempt == REQUEST_TRIES:
+        if is_last or problem.code == Code.JOINING:  # Of a node that joins `ask` has waited for long already.
             raise Uncertain(str(problem)) from problem
         self.session.restart(attempt)
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 from contextvars import ContextVar
 
+from oncemq.client.bridge import take_in_time
 from oncemq.errors import UsageError
 
 
@@ -34,13 +35,10 @@ class Floor:
         self._mark: _Mark | None = None
         self._why_not_put = ""
 
-    async def take(self, why_not: str, timeout: float | None = None, *, why_not_put: str = "") -> bool:
+    async def take(self, why_not: str, timeout_ms: int | None = None, *, why_not_put: str = "") -> bool:
         """Wait for the turn; False if it did not come in time. Who has it already is told why that is wrong."""
         self.expect_outside(why_not)
-        try:
-            async with asyncio.timeout(timeout):
-                await self._lock.acquire()
-        except TimeoutError:
+        if not await take_in_time(self._lock, timeout_ms):
             return False
         mark = _Mark()
         self._mark, self._why_not_put = mark, why_not_put

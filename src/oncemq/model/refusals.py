@@ -95,7 +95,7 @@ TEXTS: dict[Code, str] = {
     Code.LATE_COMMAND: "a later command of this session was already carried out",
     Code.TOO_MANY: "a limit on the number of topics, subscriptions, clients or waiting gets is reached",
     Code.STOPPING: "the broker is stopping",
-    Code.JOINING: "this node has not joined its mesh yet: subscribe in a moment, or see 'oncemq mesh status'",
+    Code.JOINING: "this node has not joined its mesh yet: try again in a moment, or see 'oncemq mesh status'",
     Code.NOT_IN_A_MESH: "a node of a mesh takes no staged parts: put the messages, or write to a broker that is no node",
     Code.NOT_A_NODE: "this broker is no node of a mesh: see 'oncemq serve --mesh'",
 }
@@ -103,7 +103,7 @@ TEXTS: dict[Code, str] = {
 FINAL_FOR_PUTS: frozenset[Code] = frozenset({Code.INVALID_NAME, Code.TOO_LARGE, Code.NO_SUBSCRIBERS})
 """Refusals that are the one durable outcome of a put number. All others consume nothing."""
 
-TRANSIENT_FOR_PUTS: frozenset[Code] = frozenset({Code.DISK_FULL, Code.STOPPING, Code.TOO_MANY})
+TRANSIENT_FOR_PUTS: frozenset[Code] = frozenset({Code.DISK_FULL, Code.STOPPING, Code.TOO_MANY, Code.JOINING})
 """The same packet may be taken later: a client waits and sends it again."""
 
 _CLASSES: dict[Code, type[errors.Refused]] = {

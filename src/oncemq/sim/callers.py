@@ -117,7 +117,7 @@ class Caller(Wanderer):
                     client.flush()
             except NoSubscribers:
                 self.note("fail", "put", message=message)
-            except PutPending:
+            except (PutPending, Uncertain):  # The latter is of a transaction before it: they have no numbers until that is known.
                 continue
             return
 
