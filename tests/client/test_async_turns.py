@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -330,3 +331,35 @@ def test_tasks_that_start_each_other_inside_their_turns_do_not_carry_all_of_them
 
     asyncio.run(work(Floor(), 5))
     assert carried == [1] * 6
+
+
+@pytest.mark.parametrize("is_closed", [True, False])
+def test_a_generator_that_yields_inside_a_receive_loses_nothing_when_its_loop_is_left(play: Play, *, is_closed: bool) -> None:
+    """Closed it lets go of the topic at once; forgotten it keeps its turn, says so, and its message comes in the next life."""
+
+    async def script(connect: Any, topic: str) -> None:
+        async with await connect() as client:
+            await client.subscribe(topic)
+            await client.put_many(topic, [b"0", b"1", b"2"])
+
+            async def jobs() -> AsyncIterator[bytes]:
+                while True:
+                    async with client.receive(topic, timeout=60) as message:
+                        assert message is not None
+                        yield message.value
+
+            each = jobs()
+            async for job in each:
+                if job == b"1":
+                    break
+            if is_closed:
+                await each.aclose()  # type: ignore[attr-defined]  # What contextlib.aclosing does.
+                async with client.receive(topic, timeout=60) as message:
+                    assert (message.value, message.attempt) == (b"1", 2)
+            else:
+                with pytest.raises(oncemq.UsageError, match="is receiving from that topic"):
+                    await client.receive(topic, timeout=60).__aenter__()
+        async with await connect() as again, again.receive(topic, timeout=60) as message:
+            assert (message.value, message.attempt) == ((b"2", 1) if is_closed else (b"1", 2))
+
+    play(script)

@@ -198,7 +198,8 @@ class AsyncClient:
     def receive(self, topic: str, timeout: float | None = None) -> AsyncReceive:
         """Give the next message inside `async with`; see Client.receive. Tasks that receive from one topic take turns.
 
-        The message is None if the time was over before it was this task's turn.
+        The message is None if the time was over before it was this task's turn. A generator that yields inside the block has the
+        turn until it is closed, also after `break`: use `async with contextlib.aclosing(jobs()) as each: async for job in each:`.
         """
         client = self._client
         client._check_open()
