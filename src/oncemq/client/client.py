@@ -454,7 +454,7 @@ class Client:
         if self._is_closed:
             return 0
         try:
-            problem = self._transactions.flush_at_close() if self.pending else None
+            problem = self._transactions.flush_at_close() if self.pending or self._puts.has_news else None
             say_goodbye(self._session, self._puts, self._gets, self.pending)
         finally:
             self._abandon()

@@ -18,15 +18,16 @@ from functools import lru_cache
 import msgspec
 
 from oncemq.client.bulk import blocks_of
+from oncemq.client.outcomes import final_error, outcomes_of
 from oncemq.client.session import Session
 from oncemq.core.identity import Leftovers
 from oncemq.core.packets import PutDone, Refused, Welcome
 from oncemq.core.publisher import Entry, OpenBlock, Publisher
-from oncemq.errors import BrokerUnreachable, Diverged, MessageTooLarge, OnceMQError, OutboxFull, PutPending, UsageError
-from oncemq.limits import BACKOFF_MS_MAX, CLOSE_TIMEOUT_MS, PUT_TOPICS_MAX, REQUEST_TIMEOUT_MS, REQUEST_TRIES, VALUE_BYTES_MAX
-from oncemq.model.message import Headers, Outcome, Receipts
+from oncemq.errors import BrokerUnreachable, Diverged, OnceMQError, OutboxFull, PutPending, UsageError
+from oncemq.limits import BACKOFF_MS_MAX, CLOSE_TIMEOUT_MS, PUT_TOPICS_MAX, REQUEST_TIMEOUT_MS, REQUEST_TRIES
+from oncemq.model.message import Headers, Receipts
 from oncemq.model.names import check_topic
-from oncemq.model.refusals import TRANSIENT_FOR_PUTS, Code, to_error
+from oncemq.model.refusals import TRANSIENT_FOR_PUTS, Code
 
 log = logging.getLogger("oncemq.client")
 
@@ -62,7 +63,8 @@ class Puts:
         """When a broker that does not answer was last tried, while blocks without anyone waiting only pile up."""
         self._to_retire: dict[bytes, int] = {}
         self._problem: Refused | None = None
-        self._refused: Entry | None = None
+        self._refused: list[Entry] = []
+        """Puts whose outcome is a refusal that nobody was told yet."""
         self.forbidden = ""
         """Why nothing may be put now, if so: inside a transaction of a database."""
         self.resolve: Callable[[int | None], None] = lambda _timeout_ms: None
@@ -237,7 +239,7 @@ class Puts:
         if is_away and entries:
             raise self._pending(entries[-1])  # All of it is kept and will be sent: nothing to put again.
         self.wait_for(entries)
-        return Receipts(_outcomes(entries))
+        return Receipts(outcomes_of(entries))
 
     def _cut_of_many(self, block: OpenBlock, before: list[Entry]) -> Entry:
         try:
@@ -278,11 +280,10 @@ class Puts:
         except BrokerUnreachable as problem:
             self.note_away(timeout_ms)
             raise self._pending(last, problem) from problem.__cause__ or problem
-        for entry in entries:
-            if entry.done is not None and entry.done.code:
-                if self._refused in entries:
-                    self._refused = None  # Told here, so flush() need not.
-                raise _final_error(entry)
+        refused = [entry for entry in entries if entry.done is not None and entry.done.code]
+        if refused:
+            self._refused = [entry for entry in self._refused if entry not in refused]  # Told here, so flush() need not.
+            raise final_error(refused)
 
     def flush(self, timeout_ms: int | None) -> int:
         """Have every put confirmed; return how many messages were since the last flush."""
@@ -293,11 +294,16 @@ class Puts:
         except BrokerUnreachable as problem:
             self.note_away(timeout_ms)
             raise self._pending(None, problem) from problem.__cause__ or problem
-        refused, self._refused = self._refused, None
+        refused, self._refused = self._refused, []
         flushed, self.flushed_messages = self.flushed_messages, 0
-        if refused is not None:
-            raise _final_error(refused)
+        if refused:
+            raise final_error(refused)
         return flushed
+
+    @property
+    def has_news(self) -> bool:
+        """Whether a put was refused for good and nobody was told."""
+        return bool(self._refused)
 
     def flush_at_close(self) -> None:
         """Have every put confirmed, in a short time. A broker that was found away just now is not waited for once more."""
@@ -380,8 +386,8 @@ class Puts:
         left = self.publisher.on_put_done(done)
         for entry in left:
             self.flushed_messages += entry.count
-            if entry.done is not None and entry.done.code and self._refused is None:
-                self._refused = entry
+            if entry.done is not None and entry.done.code:
+                self._refused.append(entry)
             self._to_retire[entry.stream] = entry.last_number
 
     def took(self, first_number: int, numbers: int) -> None:
@@ -414,7 +420,10 @@ class Puts:
                 self._rewound_at = packet.expected
                 self.publisher.rewind()
         else:
-            self._problem = packet
+            about = (
+                f"put {entry.first_number} to {', '.join(entry.topics)} is not taken, nor is what waits behind it: {packet.text}"
+            )
+            self._problem = msgspec.structs.replace(packet, text=about)
         return True
 
     def on_welcome(self, welcome: Welcome) -> None:
@@ -472,14 +481,3 @@ def checked_topics(topics: tuple[str, ...]) -> tuple[str, ...]:
     if not topics or len(topics) > PUT_TOPICS_MAX or len(set(topics)) != len(topics):
         raise UsageError(f"put to one to {PUT_TOPICS_MAX} different topics at a time")
     return tuple(map(check_topic, topics))
-
-
-def _outcomes(entries: list[Entry]) -> list[Outcome]:
-    return [outcome for entry in entries for outcome in entry.outcomes()]
-
-
-def _final_error(entry: Entry) -> OnceMQError:
-    code = entry.done.code if entry.done is not None else ""
-    if code == Code.TOO_LARGE:
-        return MessageTooLarge("value", VALUE_BYTES_MAX + 1, VALUE_BYTES_MAX)
-    return to_error(code, f"put {entry.first_number} to {', '.join(entry.topics)} was refused: {code.replace('_', ' ')}")

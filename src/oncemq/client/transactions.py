@@ -118,7 +118,7 @@ class Transactions:
         try:
             self._puts.flush_at_close()
         except OnceMQError as problem:
-            log.warning("while closing: %s", problem)
+            log.warning("while closing: %s", "; ".join([str(problem), *getattr(problem, "__notes__", ())]))
             try:
                 self._keep_what_follows()
             except OnceMQError as trouble:
