@@ -20,14 +20,14 @@ import pytest
 
 import oncemq
 from oncemq.client.client import Client
-from oncemq.errors import Gap
+from oncemq.errors import Gap, NoSubscribers
 from oncemq.sim.world import World
 from tests.holes.helpers import SECOND_US, number, started, stored_values
 
 PACKAGE = f"{Path(oncemq.__file__).parent}/"
 ROOMS = re.compile(r"oncemq/(client/\w+|core/(publisher|subscriber|slot)|journal/outbox)\.py$")
-UNINTERRUPTED = re.compile(r"(return( \w+)?|raise|try:|alone\.inside = [a-zA-Z_]+)( *#.*)?$")
-"""These alone: no call, no loop, so no instant at which Python would run a signal handler."""
+UNINTERRUPTED = re.compile(r"(return( \w+)?|raise( [a-z]+)?|try:|alone\.inside = [a-zA-Z_]+)( *#.*)?$")
+"""These alone, with an error that is made already: no call, no loop, so no instant at which Python would run a signal handler."""
 
 
 class Interrupted(BaseException):
@@ -251,6 +251,32 @@ def test_a_gap_whose_telling_is_interrupted_is_told_next_time() -> None:
             assert interrupted > 50
 
     world.run(script, limit_us=36_000 * SECOND_US)
+
+
+def test_a_refused_put_whose_telling_is_interrupted_is_told_next_time() -> None:
+    """G8: it was forgotten before its error was made, so that whoever was interrupted in between never heard of it."""
+    world = started()
+
+    def script() -> None:
+        with_subscriber(world)
+        client = world.connect("pub")
+        interrupted, told = 0, False
+        while not told:
+            client.put("nobody", b"x", strict=True, wait=False)
+            client.put("t", b"x")  # Now the other one is refused, and nobody was told.
+            try:
+                with tracing(Tracer(interrupted + 1)):
+                    client.flush()
+            except Interrupted:
+                interrupted += 1
+                with pytest.raises(NoSubscribers):
+                    client.flush()
+            except NoSubscribers:
+                told = True
+            assert client.flush() == 0
+        assert interrupted > 20
+
+    world.run(script)
 
 
 def on_alarm(_number: int, frame: FrameType | None) -> None:

@@ -282,8 +282,9 @@ class Puts:
             raise self._pending(last, problem) from problem.__cause__ or problem
         refused = [entry for entry in entries if entry.done is not None and entry.done.code]
         if refused:
+            news = final_error(refused)
             self._refused = [entry for entry in self._refused if entry not in refused]  # Told here, so flush() need not.
-            raise final_error(refused)
+            raise news
 
     def flush(self, timeout_ms: int | None) -> int:
         """Have every put confirmed; return how many messages were since the last flush."""
@@ -294,10 +295,11 @@ class Puts:
         except BrokerUnreachable as problem:
             self.note_away(timeout_ms)
             raise self._pending(None, problem) from problem.__cause__ or problem
-        refused, self._refused = self._refused, []
+        if self._refused:
+            news = final_error(self._refused)
+            self.flushed_messages, self._refused = 0, []  # Last: whatever interrupts us before this line, the next flush tells.
+            raise news
         flushed, self.flushed_messages = self.flushed_messages, 0
-        if refused:
-            raise final_error(refused)
         return flushed
 
     @property
