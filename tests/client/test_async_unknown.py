@@ -219,8 +219,10 @@ def test_the_time_of_a_flush_includes_waiting_for_another_tasks_put_many(timeout
         many = asyncio.create_task(client.put_many(topic, [b"0", b"1"]))
         await _turns()
         for _ in range(2):
-            with pytest.raises(oncemq.PutPending):
+            with pytest.raises(oncemq.PutPending) as told:
                 await client.flush(timeout)
+            assert (told.value.number, told.value.pending) == (1, 1)
+            assert [block.number for block in client.outbox()] == [1], "what was collected is not kept, though that was told"
             assert not many.done(), "it did not wait for the other task"
         many.cancel()
         await asyncio.wait((many,))

@@ -123,7 +123,7 @@ class AsyncClient:
         has_turn = await take_in_time(self._numbers, left_ms())
         try:
             if not has_turn and self.pending:
-                raise self._client._puts.told_pending()
+                raise await run(self._client._puts.told_pending)
             left = left_ms()
             return await run(self._client.flush, None if left is None else left / 1000)
         finally:

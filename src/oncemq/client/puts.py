@@ -318,7 +318,8 @@ class Puts:
             self._away_ms = self._session.clock.now().ticks_ms
 
     def told_pending(self) -> PutPending:
-        """What tells that nothing was heard of puts in time."""
+        """What tells that nothing was heard of puts in time. They are kept, as it says: what was only collected is by now."""
+        self.cut_all(0)
         return self._pending(None)
 
     def _pending(self, entry: Entry | None, problem: BrokerUnreachable | None = None) -> PutPending:
