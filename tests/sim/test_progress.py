@@ -237,6 +237,17 @@ def test_a_call_that_brings_something_of_one_topic_says_nothing_of_another(notes
     assert [entry for entry in notes.seen if entry[0] == "in_vain"] == []
 
 
+def test_who_is_handed_something_asks_for_nothing_in_vain_and_may_sleep_over_it(notes: Notes) -> None:
+    """Who slept between three messages of one topic was taken for somebody who asked for the other one all the time."""
+    notes.get(2, is_found=False, topics=(1, 2))
+    notes.get(3, is_found=True, topics=(2, 1))
+    notes.at(20)
+    notes.get(20.1, is_found=False, topics=(1, 2))
+    notes.asking.end()
+
+    assert [entry[1:] for entry in notes.seen if entry[0] == "in_vain"] == [(0, 2 * S), (0, 2 * S)]
+
+
 # --- planted bugs -------------------------------------------------------------------------------------
 
 GUILTY_BY_NAME = {

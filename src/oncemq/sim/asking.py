@@ -3,7 +3,8 @@
 
 May not: judge, or let any time pass. Short waits are everybody's lot and are not written down.
 The idea: a call that needs the broker is made inside `call`. Who is told that nobody answers asks again, so calls without an
-answer are one wait, until one is answered or the process ends. The same for every topic that was asked for and brought nothing.
+answer are one wait, until one is answered or the process ends. The same for every topic that was asked for, until a call brings
+something, of whichever topic: whoever has that in his hands may sleep over it.
 Next: sim/progress.py, which judges these notes; sim/actors.py for who makes them.
 """
 
@@ -109,7 +110,9 @@ class Asking:
             self._on_answer(waits)
             raise
         self._on_answer(waits)
-        if not found:
+        if found:
+            self._end_in_vain(waits)
+        else:
             self.on_nothing(topic_ids, began_us)
         return found
 
@@ -128,6 +131,12 @@ class Asking:
             first_us, _ = in_vain.get(topic_id, (began_us, 0))
             in_vain[topic_id] = first_us, self._scheduler.time_us
 
+    def _end_in_vain(self, waits: _Waits) -> None:
+        """Nobody asks in vain any more. Whoever has something in his hands may sleep over it: that is no wait, of no topic."""
+        for topic_id, span in waits.in_vain.items():
+            self._note_in_vain(topic_id, *span)
+        waits.in_vain.clear()
+
     def _note_in_vain(self, topic_id: str, since_us: int, until_us: int) -> None:
         if until_us - since_us > NOTED_US:
             place = {"subscription": self._name, "topic_id": topic_id, "start": self._due.get(topic_id, 0)}
@@ -140,5 +149,4 @@ class Asking:
         waits = self._waits.pop(self._scheduler.running, None)
         if waits is not None:
             self._on_answer(waits)
-            for topic_id, span in waits.in_vain.items():
-                self._note_in_vain(topic_id, *span)
+            self._end_in_vain(waits)
