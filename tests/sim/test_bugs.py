@@ -91,6 +91,7 @@ CAUGHT_BY: dict[str, tuple[int, ...]] = {
     "forgets_a_transaction_it_refused": (8,),
     "repeats_a_refusal_as_stored": (112,),
     "commits_what_nobody_hears": (8,),
+    "refuses_in_silence": (8,),
     "pauses_longer_after_every_loss": (3, 7, 10),
     "waits_for_an_answer_that_cannot_come": (0, 1, 2),
     "counts_as_sent_what_was_lost": (0, 1, 2),

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from oncemq.client import puts as client_puts
 from oncemq.core import broker, puts, state, transactions
 from oncemq.core.effects import Effects
+from oncemq.core.packets import PutDone
 from oncemq.core.streams import Stream
 from oncemq.sim.bugs import Patch, bug
 
@@ -51,3 +53,15 @@ def commits_what_nobody_hears(patch: Patch) -> None:
         return decide(broker_state, replace(offer, packet=replace(offer.packet, puts=entries)))
 
     patch.set(broker, "decide_transact", lenient)
+
+
+@bug
+def refuses_in_silence(patch: Patch) -> None:
+    """Of a refused put that nobody waits for, nobody is told: flush() says that all is well."""
+    settle = client_puts.Puts._on_put_done
+
+    def silent(self: client_puts.Puts, request: int, done: PutDone) -> None:
+        settle(self, request, done)
+        self._refused.clear()
+
+    patch.set(client_puts.Puts, "_on_put_done", silent)

@@ -99,10 +99,16 @@ class Caller(Wanderer):
 
     def _heard(self, message: str, receipt: Receipt) -> None:
         """Somebody subscribes after all: this one itself, at a broker that was set back to before it had left."""
-        if not receipt.stored or not (self._has_tried or self.world.restores):
+        if not receipt.stored:
             raise NotHeard(message)
+        self._expect_hearers(message)
         told: Event = {"topic_id": str(receipt.topic_id), "offset": receipt.offset, "stored": True}
         self.note("ok", "put", message=message, **told, duplicate=receipt.duplicate)
+
+    def _expect_hearers(self, message: str) -> None:
+        """A strict put came to a good end: somebody must be there."""
+        if not (self._has_tried or self.world.restores):
+            raise NotHeard(message)
 
     def _call_in_between(self, client: Client) -> None:
         """A call among puts that are taken, all on their way at once. The first that is refused is told."""
@@ -119,6 +125,8 @@ class Caller(Wanderer):
                 self.note("fail", "put", message=message)
             except (PutPending, Uncertain):  # The latter is of a transaction before it: they have no numbers until that is known.
                 continue
+            else:
+                self._expect_hearers(message)
             return
 
     def _call_in_a_transaction(self, client: Client) -> None:
