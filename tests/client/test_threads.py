@@ -233,3 +233,25 @@ def test_an_async_client_belongs_to_the_thread_of_its_loop(broker: oncemq.Broker
             assert message.value == b"y"
 
     asyncio.run(script())
+
+
+def test_who_is_refused_while_another_thread_receives_is_told_that_and_nothing_else(connect: Connect, topic: str) -> None:
+    """He looked through all topics that are received from, while the other thread took one up or gave it back: RuntimeError."""
+    client, together = connect(), threading.Barrier(2, timeout=60)
+    client.subscribe(topic)
+    client._receiving._claimed |= {f"topic {number}": client for number in range(1_000)}
+
+    def receive() -> int:
+        refused = 0
+        together.wait()
+        for _ in range(10_000):
+            try:
+                with client.receive(topic, timeout=0):
+                    pass
+            except oncemq.UsageError:
+                refused += 1
+        return refused
+
+    with switching_often(), ThreadPoolExecutor(2) as pool:
+        assert sum([done.result(timeout=300) for done in [pool.submit(receive) for _ in range(2)]]) > 0
+    assert len(client._receiving._claimed) == 1_000

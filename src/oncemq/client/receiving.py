@@ -67,7 +67,8 @@ class Receiving:
 
     def let_go(self, owner: object) -> None:
         """Whoever claimed topics is done with them; saying so again changes nothing."""
-        for topic in [topic for topic, claimed_by in self._claimed.items() if claimed_by is owner]:
+        claimed = self._claimed.copy()  # At once: whoever was refused comes here while another thread is inside.
+        for topic in [topic for topic, claimed_by in claimed.items() if claimed_by is owner]:
             del self._claimed[topic]
 
     def give(self, topic: str, feed: Feed, message: Message) -> Message:
