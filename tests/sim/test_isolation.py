@@ -102,3 +102,12 @@ def test_who_gets_too_little_with_and_without_others_is_found_too() -> None:
     assert list(differences({"gets0": ALL[:2]}, {"gets0": ALL[:2]}, SCRIPT)) == [
         "gets0 got {'orders': 2} of {'orders': 3}, neighbours or not"
     ]
+
+
+@pytest.mark.parametrize("again", [("orders", 1, "m1"), ("orders", 2, "m1")])
+def test_who_gets_one_twice_and_another_never_is_found_too(again: Place) -> None:
+    """As many as there are: only their number was compared with what was put."""
+    got = [*ALL[:2], again]
+    assert list(differences({"gets0": got}, {"gets0": got}, SCRIPT)) == [
+        "gets0 got one message twice and another one never, neighbours or not"
+    ]

@@ -111,6 +111,8 @@ def differences(alone: Got, among: Got, script: Script) -> Iterator[str]:
             yield f"{reader} got {len(got)} messages beside {who}, and {len(expected)} alone; less {less[:3]}, more {more[:3]}"
         elif counts != script.expected:
             yield f"{reader} got {dict(counts)} of {dict(script.expected)}, neighbours or not"
+        elif len({words for _, _, words in expected}) < len(expected):
+            yield f"{reader} got one message twice and another one never, neighbours or not"
 
 
 # --- one run ------------------------------------------------------------------------------------------
