@@ -35,7 +35,7 @@ test: lint ## What CI runs: lint, unit tests, simulated worlds, real processes
 	@echo "==> tests: simulated worlds"
 	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist=worksteal -m "simulated and not real"
 	@echo "==> tests: real processes"
-	@$(BIN)/python -m pytest -q -n $(REAL_WORKERS) --dist=loadfile -m real
+	@$(BIN)/python -m pytest -q -n $(REAL_WORKERS) --dist=loadfile --no-loadscope-reorder -m real
 	@echo "==> all green"
 
 lint: $(READY) ## ruff (rules and format) and mypy --strict

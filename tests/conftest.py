@@ -21,8 +21,27 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A background job of a shell ignores Ctrl-C, and so would every process it starts.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+LONG = (
+    "tests/real/test_kill_anything.py",
+    "tests/bench/test_commands.py",
+    "tests/real/test_demo.py",
+    "tests/pipeline/test_cluster.py",
+    "tests/real/test_crash_points_d0.py",
+    "tests/pipeline/test_spark_kills.py",
+    "tests/pipeline/test_archive.py",
+    "tests/pipeline/test_audit_stream.py",
+    "tests/cli/test_sim.py",
+    "tests/lab/test_experiments.py",
+)
+"""Files that take longest, whatever the number of their tests: they begin first, so that no worker is left alone with one."""
+
 BRIEF_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """A JVM that lives for a minute has no use for its second compiler, nor for a collector with threads of its own."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    ranks = {name: rank for rank, name in enumerate(LONG)}
+    items.sort(key=lambda item: ranks.get(item.nodeid.partition("::")[0], len(LONG)))
 
 
 @pytest.fixture(scope="session", autouse=True)
