@@ -39,10 +39,13 @@ from oncemq.core.packets import (
     Subscriptions,
     TopicDone,
     Topics,
+    Transact,
+    TransactPut,
     Unsubscribe,
     Want,
     Welcome,
 )
+from oncemq.core.records import Stored
 from oncemq.limits import CURSOR_DELAY_MS, EPHEMERAL_LEASE_MS, HOUSEKEEPING_MS
 from oncemq.model.names import EPHEMERAL_PREFIX
 from oncemq.model.refusals import Code
@@ -209,6 +212,26 @@ def test_a_put_gets_the_next_offsets_and_a_repeat_gets_them_again() -> None:
     assert [first.outcomes[0].first_offset, second.outcomes[0].first_offset, again.outcomes[0].first_offset] == [0, 3, 0]
     assert [first.duplicate, second.duplicate, again.duplicate] == [False, False, True]
     assert talk.state.next_append_number == 3
+
+
+@pytest.mark.parametrize(
+    "packets",
+    [
+        [Put(SESSION, SESSION, number, 1, ("t",)) for number in (1, 2, 3)],
+        [Transact(SESSION, number, (), (TransactPut(("t",), 1, len(block_of(1))),)) for number in (1, 3, 5)],
+    ],
+    ids=["put", "transaction"],
+)
+def test_times_of_storing_do_not_go_back_with_a_clock(packets: list[Packet]) -> None:
+    """Ages and `offset_at_time` rely on it: later offsets are never older."""
+    talk, times_us = Talk(), []
+    talk.subscribe()
+    for packet, shift_us in zip(packets, (5_000, -10_000_000, 6_000), strict=True):
+        effects = talk.machine.decide(at(talk.clock_ms, shift_us), TO, packet, block_of(1))
+        times_us += [record.append_time_us for record in effects.records if isinstance(record, Stored)]
+        talk.take(effects)
+    now_us = at(talk.clock_ms).wall_us
+    assert times_us == [now_us + 5_000, now_us + 5_000, now_us + 6_000]
 
 
 @pytest.mark.parametrize(
