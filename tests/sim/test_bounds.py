@@ -123,3 +123,29 @@ def test_what_a_broker_that_was_set_back_has_lost_is_not_too_old() -> None:
     set_back = event("harness", "set_back", 8, name="broker", copied=0)
 
     assert "kept-too-little" not in check([created("age:5"), *kept_from(10)[:-1], set_back, *kept_from(6)[-1:]])
+
+
+@pytest.mark.parametrize(
+    ("since", "first", "end", "guilty"),
+    [
+        ([], 2, 4, False),
+        ([], 2, 9, False),
+        ([], 2, 1, True),
+        ([], 0, 1, True),
+        ([("deliver", {"offset": 9})], 2, 9, True),
+        ([("deliver", {"offset": 9})], 2, 10, False),
+        ([("skip", {"first": 9, "end": 9})], 2, 8, True),
+    ],
+)
+def test_who_lost_his_power_may_have_forgotten_the_gap_that_he_was_told(
+    since: list[tuple[str, dict[str, int]]], first: int, end: int, *, guilty: bool
+) -> None:
+    """He will be told it again; but not what he was handed behind it."""
+    place = {"subscription": "sub", "topic_id": "7"}
+    events = [event("sub", "subscribe", **place, start=0, cursor=0)]
+    events += [event("sub", "deliver", **place, offset=offset, message=str(offset)) for offset in (0, 1)]
+    events += [event("sub", "gap", **place, first=2, end=9)]
+    events += [event("sub", operation, **place, message="m", **fields) for operation, fields in since]
+    events += [event("sub", "in_doubt", **place, first=first, end=end, bound=100)]
+
+    assert ("in-doubt-place" in check(events)) is guilty

@@ -344,6 +344,14 @@ def test_what_was_kept_for_two_topics_is_stored_in_both() -> None:
     assert check([*both, OTHER]) == {"lost-accept": ["k was kept in an outbox for topic 8 and is nowhere"]}
 
 
+@pytest.mark.parametrize(("topic", "is_guilty"), [("7", False), ("8", True)])
+def test_a_row_of_a_database_shows_that_its_message_was_stored(topic: str, *, is_guilty: bool) -> None:
+    """Somebody else may have been told since that it is damaged, and passed over it."""
+    row = event("ledger", "effect", topic_id=topic, offset=3, message="k")
+
+    assert ("lost-accept" in check([*kept_for("7"), row, *log("a", "b")[2:], OTHER])) is is_guilty
+
+
 @pytest.mark.parametrize(("is_kept", "heard", "is_guilty"), [(False, [], False), (False, [SUBSCRIBE], True), (True, [], True)])
 def test_what_nobody_ever_subscribed_to_may_go_unread_unless_it_is_kept_for_ever(
     is_kept: bool, heard: list[Event], is_guilty: bool

@@ -127,6 +127,13 @@ def test_a_call_that_nobody_saw_the_end_of_may_have_finished_nothing() -> None:
     assert witnesses(*begun, KILLED, in_doubt(0, 3)) != []
 
 
+def test_who_died_twice_in_a_call_may_have_finished_nothing_both_times() -> None:
+    back = [done(2), KILLED, in_doubt(1, 2)]
+
+    assert witnesses(cursor(0), *handed(0), done(1), *handed(1), *back, *back) == []
+    assert witnesses(cursor(0), *handed(0), done(1), *handed(1), *back, *back[:2], in_doubt(0, 2)) != []
+
+
 def test_who_lost_his_power_may_have_forgotten_but_not_what_the_broker_was_told() -> None:
     begun = [cursor(0), *handed(0), done(1), *handed(1, 2), done(3), cursor(1), *handed(3)]
     assert witnesses(*begun, UNPLUGGED, in_doubt(1, 9)) == []

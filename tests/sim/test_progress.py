@@ -47,8 +47,8 @@ def unanswered(since: float, until: float) -> Event:
     return event(until, "any", "unanswered", since=int(since * S))
 
 
-def away(at: float) -> Event:
-    return event(at, "any", "away", name="BrokerUnreachable") | {"kind": "info"}
+def away(at: float, active: float = 0) -> Event:
+    return event(at, "any", "away", name="BrokerUnreachable", active=int(active * S)) | {"kind": "info"}
 
 
 def in_vain(since: float, until: float, *, start: int = 0) -> Event:
@@ -76,6 +76,8 @@ def test_who_has_no_answer_in_calm_is_seen() -> None:
 def test_who_is_told_in_calm_that_nobody_answers_is_seen() -> None:
     assert laws(UP, away(LONG)) == {"reconnect"}
     assert laws(UP, away(LONG - 2)) == set()
+    assert laws(UP, away(40, active=39 - LONG)) == {"reconnect"}
+    assert laws(UP, away(40, active=41 - LONG)) == set(), "it did something else before, and noticed nothing"
 
 
 STORMS = [
@@ -204,6 +206,17 @@ def test_a_wait_ends_with_its_process(notes: Notes) -> None:
     notes.call(20.5)
 
     assert notes.seen == [("away", None, 3 * S), ("unanswered", 0, 3 * S)]
+
+
+def test_who_does_something_else_for_long_begins_another_wait(notes: Notes) -> None:
+    notes.call(3, is_answered=False)
+    notes.at(20)
+    notes.call(20.5, is_answered=False)
+    notes.at(21)
+    notes.call(22.5)
+
+    assert notes.seen == [("away", None, 3 * S), ("away", None, 20.5 * S), ("unanswered", 20 * S, 22.5 * S)]
+    assert [entry["active"] for entry in notes.history.events[:2]] == [0, 20 * S]
 
 
 def test_a_call_may_take_the_time_that_it_was_given(notes: Notes) -> None:

@@ -19,6 +19,8 @@ from oncemq.pipeline.audit_events import SEAT, is_ok, seat
 
 SEEN = ("log", "deliver", "received", "doubted")
 """Events that show a stored message: in the log at the end, handed out, received, or looked at while in doubt."""
+SHOWN = (*SEEN, "effect")
+"""Those, and rows of a database: their messages were handed out to its application."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +62,7 @@ def messages(events: DataFrame) -> Judged:
             F.max(put & (F.col("kind") == "invoke")).alias("is_invoked"),
             F.max(put & (F.col("kind") == "fail")).alias("is_failed"),
             F.max(is_ok(*SEEN)).alias("is_seen"),
+            F.max(is_ok(*SHOWN)).alias("is_shown"),
             F.max(F.when(is_ok("kept") & F.col("topic_id").isNull(), F.xxhash64("run", "process"))).alias("kept_by"),
         )
     )
@@ -67,7 +70,7 @@ def messages(events: DataFrame) -> Judged:
     known = flags.join(F.broadcast(_given_up(events)), "kept_by", "left").join(F.broadcast(fleeting), "run", "left")
     known = known.join(F.broadcast(_damaged(events).drop("topic_id").distinct()), ["run", "message"], "left")
     is_kept, is_excused = F.col("kept_by").isNotNull(), F.coalesce("is_given_up", "is_fleeting", "is_damaged").isNotNull()
-    is_lost = is_kept & ~F.col("is_seen") & ~is_excused
+    is_lost = is_kept & ~F.col("is_shown") & ~is_excused
     is_invented = F.col("is_seen") & (~F.col("is_invoked") | F.col("is_failed"))
     lost, invented = text("%s was kept in an outbox and is nowhere", "message"), text("%s was never put", "message")
     return Judged(
@@ -82,10 +85,10 @@ def messages(events: DataFrame) -> Judged:
 def kept(events: DataFrame) -> Judged:
     """lost-accept: what was kept for a topic is there, or was; only what a limit may take, or nobody ever asked for, may go."""
     found = (
-        events.where(is_ok("kept", *SEEN) & F.col("topic_id").isNotNull())
+        events.where(is_ok("kept", *SHOWN) & F.col("topic_id").isNotNull())
         .groupBy("run", "message", "topic_id")
         .agg(
-            F.max(is_ok(*SEEN)).alias("is_seen"),
+            F.max(is_ok(*SHOWN)).alias("is_shown"),
             F.max(F.when(is_ok("kept"), F.xxhash64("run", "process"))).alias("kept_by"),
         )
     )
@@ -95,7 +98,7 @@ def kept(events: DataFrame) -> Judged:
     is_kept, is_excused = F.col("kept_by").isNotNull(), F.coalesce("is_given_up", "is_fleeting", "is_damaged").isNotNull()
     lost = text("%s was kept in an outbox for topic %s and is not there", "message", "topic_id")
     return Judged(
-        known, [Charge("lost-accept", "confirmed but missing", is_kept, is_kept & ~F.col("is_seen") & ~is_excused, lost)]
+        known, [Charge("lost-accept", "confirmed but missing", is_kept, is_kept & ~F.col("is_shown") & ~is_excused, lost)]
     )
 
 

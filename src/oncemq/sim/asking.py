@@ -32,6 +32,10 @@ class _Waits:
 
     unanswered_us: int | None = None
     """Since when it should have had an answer; None while it has."""
+    active_us: int = 0
+    """Since when it calls again and again. Who does something else for long does not notice what becomes of its connection."""
+    ended_us: int = 0
+    """When its last call ended."""
     in_vain: dict[str, tuple[int, int]] = field(default_factory=dict)
     """By topic id: when the first call began that brought nothing of it, and when the last one ended."""
 
@@ -63,7 +67,7 @@ class Asking:
         try:
             yield
         except UNANSWERED as told:
-            self._note("info", "away", name=type(told).__name__)
+            self._on_away(waits, told)
             raise
         except Exception:
             self._on_answer(waits)
@@ -73,14 +77,22 @@ class Asking:
 
     def _begin_call(self, timeout_s: float) -> _Waits:
         """What waits for long begins a wait of its own: many answers may come in it that its caller never sees."""
-        waits, due_us = self._mine(), self._scheduler.time_us + int(timeout_s * 1e6)
+        waits, now_us = self._mine(), self._scheduler.time_us
+        due_us = now_us + int(timeout_s * 1e6)
+        if now_us - waits.ended_us > NOTED_US:
+            waits.active_us, waits.unanswered_us = now_us, None
         if timeout_s * 1e6 > NOTED_US:
             self._on_answer(waits)
         if waits.unanswered_us is None or due_us < waits.unanswered_us:
             waits.unanswered_us = due_us
         return waits
 
+    def _on_away(self, waits: _Waits, told: Exception) -> None:
+        waits.ended_us = self._scheduler.time_us
+        self._note("info", "away", name=type(told).__name__, active=waits.active_us)
+
     def _on_answer(self, waits: _Waits) -> None:
+        waits.ended_us = self._scheduler.time_us
         since_us, waits.unanswered_us = waits.unanswered_us, None
         if since_us is not None and self._scheduler.time_us - since_us > NOTED_US:
             self._note("ok", "unanswered", since=since_us)
@@ -101,7 +113,7 @@ class Asking:
             found = [message for message in get() if message is not None]
         except UNANSWERED as told:
             self.on_nothing(topic_ids, began_us)
-            self._note("info", "away", name=type(told).__name__)
+            self._on_away(waits, told)
             raise
         except Killed:
             self.on_nothing(topic_ids, began_us)

@@ -41,6 +41,8 @@ def in_doubt_place(evidence: Evidence) -> Iterator[str]:
     Where a directory was set back, what a subscription was handed is no measure of what it may remember.
     """
     following: dict[tuple[str, str], int] = {}
+    passed: dict[tuple[str, str], int] = {}
+    """Where a subscription began to be told gaps, if it was handed nothing since: a client may forget those with its power."""
     for index, event in evidence.steps(*_MOVES):
         if event["kind"] != "ok":
             continue
@@ -50,13 +52,19 @@ def in_doubt_place(evidence: Evidence) -> Iterator[str]:
                 following.setdefault(lane, int(event.get("cursor", event["start"]) or 0))
             case "deliver":
                 following[lane] = int(event["offset"] or 0) + 1
+                passed.pop(lane, None)
             case "repeat":
                 following[lane] = int(event["first"] or 0)
+                passed.pop(lane, None)
             case "gap" | "skip":
+                if event["op"] == "gap":
+                    passed.setdefault(lane, int(event["first"] or 0))
+                else:
+                    passed.pop(lane, None)
                 following[lane] = max(int(event["end"] or 0), following.get(lane, 0))
             case _:
                 first, end, due = int(event["first"] or 0), int(event["end"] or 0), following.get(lane, 0)
-                if not first <= due <= end and not evidence.forks.was_touched(lane[0], index):
+                if not (first <= due and passed.get(lane, due) <= end) and not evidence.forks.was_touched(lane[0], index):
                     yield f"{lane} is in doubt about [{first}, {end}), and {due} was next"
 
 

@@ -64,7 +64,7 @@ class Caller(Wanderer):
     def _flush(self, client: Client) -> None:
         """Have an outcome of everything; what was refused meanwhile may have been put by an earlier life."""
         while client.pending:
-            with suppress(PutPending, NoSubscribers), self.asking.call():
+            with suppress(PutPending, NoSubscribers, Uncertain), self.asking.call():
                 client.flush()
 
     def _call(self, client: Client) -> None:
@@ -76,7 +76,7 @@ class Caller(Wanderer):
                     self._call_in_between(client)
                 case _:
                     self._call_in_a_transaction(client)
-        except AWAY:
+        except (Uncertain, *AWAY):  # The former is of an earlier transaction: nothing is numbered before that is known.
             self.world.clock.pause(200)
 
     def _invoke(self) -> str:

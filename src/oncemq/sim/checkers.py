@@ -52,7 +52,9 @@ def lost_accept(evidence: Evidence) -> Iterator[str]:
     A takeover says that the old directory is given up, with what was kept in it alone; and so does a new directory.
     What was stored and then told as damaged may be trimmed unread, like everything that was told.
     """
-    stored = {(str(e["topic_id"]), str(e["message"])) for operation in SEEN for e in evidence.of(operation)} | _damaged(evidence)
+    shown = (*SEEN, "effect")  # A row of a database was handed out to its application, whatever became of the message since.
+    stored = {(str(e.get("topic_id")), str(e["message"])) for operation in shown for e in evidence.of(operation)}
+    stored |= _damaged(evidence)
     anywhere, fleeting = {message for _, message in stored}, evidence.fleeting
     given_up = {str(event["name"]) for event in evidence.of("taken_over")}
     anew = {str(event["process"]): index for index, event in evidence.steps("anew")}

@@ -103,6 +103,7 @@ def _doubted(evidence: Evidence, lane: _Lane, key: Lane, at: tuple[int, int]) ->
         if first < least:
             yield f"{key} went back to {first}, and up to {least} was finished"
     lane.most = max(first, lane.cursor)
+    lane.called = index, first  # Whatever it had called for, it died in that call.
 
 
 def _was_handed_since(evidence: Evidence, called: int, key: Lane, index: int) -> bool:

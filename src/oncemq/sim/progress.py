@@ -40,7 +40,8 @@ def reconnect(evidence: Evidence) -> Iterator[str]:
         if calm_us > BOUND_US:
             yield f"{_who(event)} had no answer from {since_us} to {until_us}, {calm_us} us of which were calm"
     for event in evidence.of("away", "info"):
-        calm_us = weather.calm_at_us(str(event["process"]), int(event["t"] or 0))
+        at_us = int(event["t"] or 0)
+        calm_us = min(weather.calm_at_us(str(event["process"]), at_us), at_us - int(event.get("active") or 0))
         if calm_us > BOUND_US:
             yield f"{_who(event)} was told at {event['t']} that nobody answers ({event['name']}), after {calm_us} us of calm"
 
