@@ -83,6 +83,25 @@ def damaged_and_trimmed() -> list[Event]:
     ]
 
 
+def booked_and_damaged(topic: str = "1") -> list[Event]:
+    """A message of unknown place that is told as damaged and trimmed; a database has the row of it, from that topic."""
+    span = {"first": 0, "end": 1}
+    ledger: Event = {"t": 120, "process": "d", "life": 1, "kind": "ok", "topic_id": topic}
+    invoked, _, kept = _put("m0", 0)
+    return [
+        _heard(0, 1, "subscribe", start=0),
+        invoked,
+        {**kept, "topic_id": "1"},
+        {**ledger, "op": "booking", "start": 0},
+        {"t": 50, "process": "harness", "life": 1, "kind": "ok", "op": "rot"},
+        _heard(1, 1, "damaged", **span),
+        _heard(2, 1, "skip", **span),
+        _heard(3, 1, "drained", end=1),
+        {**ledger, "op": "effect", "message": "m0", "offset": 0},
+        _ended(1, 1, is_limited=False),
+    ]
+
+
 def written(directory: Path, events: Iterable[Event], *, as_table: bool = False) -> Path:
     """Write a run into a directory of its own, as JSON lines or as Parquet."""
     directory.mkdir(parents=True)

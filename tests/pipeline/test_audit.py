@@ -21,7 +21,7 @@ from oncemq.cli.exits import Exit
 from oncemq.errors import UsageError
 from oncemq.sim.checkers import check
 from oncemq.sim.history import Event
-from tests.pipeline.histories import damaged_and_trimmed, gap_told_again, relaying, simulated, written
+from tests.pipeline.histories import booked_and_damaged, damaged_and_trimmed, gap_told_again, relaying, simulated, written
 from tests.sim.test_bugs import CAUGHT_BY
 
 if TYPE_CHECKING:
@@ -140,6 +140,7 @@ def worlds() -> dict[str, list[Event]]:
     chosen |= {"relaying": relaying()}
     lies = {f"bent-{name}-{number}": bent(chosen[name], number) for name in chosen for number in range(BENT_PER_WORLD)}
     rare = {"gap-told-again": gap_told_again(), "damaged-and-trimmed": damaged_and_trimmed()}
+    rare |= {"booked": booked_and_damaged(), "booked-from-another-topic": booked_and_damaged("2")}
     return chosen | rare | _telling({name: events for name, events in (buggy | lies).items() if _is_judged(events)})
 
 
@@ -181,7 +182,8 @@ def broken(spark: SparkSession, worlds: dict[str, list[Event]], tmp_path_factory
 def test_spark_and_the_judges_break_the_same_laws_of_every_history(
     broken: dict[str, set[str]], worlds: dict[str, list[Event]]
 ) -> None:
-    assert check(worlds["gap-told-again"]) == check(worlds["damaged-and-trimmed"]) == {}
+    assert check(worlds["gap-told-again"]) == check(worlds["damaged-and-trimmed"]) == check(worlds["booked"]) == {}
+    assert set(check(worlds["booked-from-another-topic"])) == {"lost-accept"}
     by_the_judges = {name: set(check(events)) - IN_MEMORY_ONLY for name, events in worlds.items()}
     assert {name: broken.get(name, set()) for name in worlds} == by_the_judges
 
