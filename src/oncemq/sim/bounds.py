@@ -56,11 +56,11 @@ def in_doubt_place(evidence: Evidence) -> Iterator[str]:
             case "repeat":
                 following[lane] = int(event["first"] or 0)
                 passed.pop(lane, None)
-            case "gap" | "skip":
-                if event["op"] == "gap":
-                    passed.setdefault(lane, int(event["first"] or 0))
-                else:
-                    passed.pop(lane, None)
+            case "gap":
+                passed.setdefault(lane, int(event["first"] or 0))
+                following[lane] = max(int(event["end"] or 0), following.get(lane, 0))
+            case "skip":
+                passed.pop(lane, None)
                 following[lane] = max(int(event["end"] or 0), following.get(lane, 0))
             case _:
                 first, end, due = int(event["first"] or 0), int(event["end"] or 0), following.get(lane, 0)
