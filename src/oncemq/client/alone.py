@@ -4,7 +4,8 @@
 May not: make anybody wait. With a lock a put would wait for a get that waits for ever.
 The idea: one number says who is inside. CPython changes threads at calls and loops only, so between reading it and writing it
 there is neither. A call from inside a call, such as a generator given to put_many() that gets, is its own thread's affair and
-goes through.
+goes through. The fast paths (put without waiting, get, a listener's next) have the decorator's lines in themselves: it is a call
+more.
 Next: client/client.py.
 """
 
@@ -87,7 +88,10 @@ def alone(call: Callable[Concatenate[Self_, Given], Found]) -> Callable[Concaten
 def handing_out(
     call: Callable[Concatenate[Self_, Given], tuple[Subscriber, int, Found] | None],
 ) -> Callable[Concatenate[Self_, Given], Found | None]:
-    """The same for a call that says whose messages it hands out, how many, and what is returned for them."""
+    """The same for a call that says whose messages it hands out, how many, and what is returned for them.
+
+    Not `alone` around another function: an interrupt between the two would fall behind `given`, and what is handed out be lost.
+    """
 
     @wraps(call)
     def guarded(self: Self_, /, *given: Given.args, **named: Given.kwargs) -> Found | None:
